@@ -1,0 +1,2 @@
+//! The hetccl command line.
+fn main() {}

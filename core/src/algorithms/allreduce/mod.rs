@@ -1,0 +1,3 @@
+//! Allreduce.
+
+pub mod recursive_doubling;

@@ -1,0 +1,3 @@
+//! Barrier.
+
+pub mod dissemination;

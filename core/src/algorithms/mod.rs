@@ -1,0 +1,72 @@
+//! The algorithms: one file each, all listed in [`ALGORITHMS`].
+//!
+//! An algorithm is a pure function from a [`Call`] to this rank's [`Schedule`]. All ranks of a communicator
+//! run the same algorithm on calls that agree, and their schedules fit together: that is what the
+//! [verifier](crate::verify) checks. A new algorithm is one file with a `pub const ALGORITHM` and one line in the
+//! table below.
+
+use crate::call::{Call, Collective};
+use crate::schedule::Schedule;
+
+mod allreduce;
+mod barrier;
+pub(crate) mod patterns;
+
+/// Which communicators an algorithm is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One group.
+    Intra,
+    /// Two groups (MPI inter-communicators).
+    Inter,
+}
+
+/// An algorithm and when it can be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Algorithm {
+    /// Its name in settings and reports, unique among the algorithms of a collective and scope.
+    pub name: &'static str,
+    /// The collectives it carries out.
+    pub collectives: &'static [Collective],
+    /// The communicators it is for.
+    pub scope: Scope,
+    /// One line for listings: steps, traffic, where it is good.
+    pub summary: &'static str,
+    /// Whether it can do this call; depends only on what all ranks agree on (size, count, `ordered`), so that
+    /// all ranks get the same answer.
+    pub supports: fn(&Call) -> bool,
+    /// This rank's schedule; only for calls that it supports.
+    pub build: fn(&Call) -> Schedule,
+}
+
+impl Algorithm {
+    /// Whether this is an algorithm for the call's collective and communicator that can do the call.
+    pub fn can_do(&self, call: &Call) -> bool {
+        let scope = if call.group.remote_size.is_some() { Scope::Inter } else { Scope::Intra };
+        self.scope == scope && self.collectives.contains(&call.collective) && (self.supports)(call)
+    }
+}
+
+/// For `supports`: every call.
+pub(crate) fn always(_: &Call) -> bool {
+    true
+}
+
+/// For `supports`: calls whose reduction may be done in any order.
+pub(crate) fn commutative(call: &Call) -> bool {
+    !call.ordered
+}
+
+/// Every algorithm.
+pub const ALGORITHMS: &[&Algorithm] =
+    &[&allreduce::recursive_doubling::ALGORITHM, &barrier::dissemination::ALGORITHM];
+
+/// The algorithm of `collective` with this name, for intra-communicators.
+pub fn by_name(collective: Collective, name: &str) -> Option<&'static Algorithm> {
+    of(collective).find(|a| a.name == name && a.scope == Scope::Intra)
+}
+
+/// The algorithms of `collective`.
+pub fn of(collective: Collective) -> impl Iterator<Item = &'static Algorithm> {
+    ALGORITHMS.iter().copied().filter(move |a| a.collectives.contains(&collective))
+}

@@ -1,0 +1,401 @@
+//! Runs a [`Schedule`]: starts the steps whose turn it is, asks for those under way, and releases the
+//! steps that waited for them.
+//!
+//! A [`Run`] owns the counters of one execution and no memory of the caller's; it can be started any
+//! number of times (persistent collectives). Between polls it holds nothing but handles, so blocking
+//! and nonblocking collectives are the same code polled from different places.
+
+use std::sync::Arc;
+
+use crate::op::Reduction;
+use crate::schedule::{Buffer, Schedule, Span, Step, StepId};
+use crate::transport::{Device, Handle, MessageTag, Posted, Transport, TransportError};
+use crate::types::{Address, MemoryType, Region};
+
+/// Scratch buffers start on multiples of this many bytes.
+const SCRATCH_ALIGN_BYTES: usize = 64;
+
+/// The memory and numbers that a schedule is run with.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// The caller's contribution; ignored by schedules that are in place.
+    pub input: Region,
+    /// Where the result goes.
+    pub output: Region,
+    /// Memory of at least [`Run::scratch_bytes`] bytes.
+    pub scratch: Region,
+    /// Size of one element in bytes.
+    pub element_bytes: usize,
+    /// The operation of `Reduce` steps.
+    pub reduction: Option<Reduction>,
+    /// The collective's number in its communicator.
+    pub sequence: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Transport,
+    Device,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    step: StepId,
+    handle: Handle,
+    owner: Owner,
+}
+
+/// One execution of a schedule. See the [module documentation](self).
+#[derive(Debug)]
+pub struct Run {
+    schedule: Arc<Schedule>,
+    binding: Binding,
+    /// Regions of Input, Output, Scratch(0), Scratch(1), ...
+    regions: Vec<Region>,
+    waiting: Vec<u32>,
+    /// Steps whose turn has come, in order; those before `next` have been started.
+    ready: Vec<StepId>,
+    next: usize,
+    in_flight: Vec<InFlight>,
+    unfinished: usize,
+}
+
+impl Run {
+    /// A run of `schedule` that has not been started: [`poll`](Run::poll) says finished until then.
+    pub fn new(schedule: Arc<Schedule>) -> Run {
+        let empty = Region::default();
+        Run {
+            schedule,
+            binding: Binding {
+                input: empty,
+                output: empty,
+                scratch: empty,
+                element_bytes: 1,
+                reduction: None,
+                sequence: 0,
+            },
+            regions: Vec::new(),
+            waiting: Vec::new(),
+            ready: Vec::new(),
+            next: 0,
+            in_flight: Vec::new(),
+            unfinished: 0,
+        }
+    }
+
+    /// Turns this into a run of another schedule, keeping its allocations. The run must be finished or cancelled.
+    pub fn reset(&mut self, schedule: Arc<Schedule>) {
+        debug_assert!(self.in_flight.is_empty(), "reset of a run with steps in flight");
+        self.schedule = schedule;
+        self.unfinished = 0;
+    }
+
+    /// The schedule.
+    pub fn schedule(&self) -> &Arc<Schedule> {
+        &self.schedule
+    }
+
+    /// Bytes of scratch memory that a run of `schedule` needs with elements of `element_bytes`.
+    pub fn scratch_bytes(schedule: &Schedule, element_bytes: usize) -> usize {
+        schedule.scratch.iter().map(|&len| align_up(len * element_bytes)).sum()
+    }
+
+    /// Starts the run: binds the buffers and makes the steps that wait for nothing ready.
+    ///
+    /// # Panics
+    /// When the scratch region is too small, or a run is under way.
+    pub fn start(&mut self, binding: Binding) {
+        assert!(
+            self.unfinished == 0 && self.in_flight.is_empty(),
+            "start of a run that is under way"
+        );
+        let schedule = &*self.schedule;
+        self.binding = binding;
+        self.regions.clear();
+        let input = if schedule.in_place { binding.output } else { binding.input };
+        self.regions.extend([input, binding.output]);
+        let mut offset = 0;
+        for &len in &schedule.scratch {
+            let len_bytes = len * binding.element_bytes;
+            assert!(offset + len_bytes <= binding.scratch.len_bytes, "scratch memory too small");
+            self.regions.push(binding.scratch.slice(offset, len_bytes));
+            offset = (offset + align_up(len_bytes)).min(binding.scratch.len_bytes);
+        }
+        self.waiting.clear();
+        self.waiting.extend_from_slice(&schedule.waits_for);
+        self.ready.clear();
+        self.next = 0;
+        self.unfinished = schedule.steps.len();
+        for (i, &count) in self.waiting.iter().enumerate() {
+            if count == 0 {
+                self.ready.push(StepId(i as u32));
+            }
+        }
+    }
+
+    /// Does all that can be done now. `Ok(true)` when every step has finished.
+    ///
+    /// # Errors
+    /// The first failure of a step; the other steps in flight are cancelled and the run is over.
+    pub fn poll(
+        &mut self,
+        transport: &mut dyn Transport,
+        device: &mut dyn Device,
+    ) -> Result<bool, TransportError> {
+        match self.advance(transport, device) {
+            Ok(finished) => Ok(finished),
+            Err(error) => {
+                self.cancel(transport);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up: cancels what is in flight. Memory may be reused when this returns.
+    pub fn cancel(&mut self, transport: &mut dyn Transport) {
+        for flight in self.in_flight.drain(..) {
+            if matches!(flight.owner, Owner::Transport) {
+                transport.cancel(flight.handle);
+            }
+        }
+        self.unfinished = 0;
+    }
+
+    /// Steps not finished yet; 0 when the run is over.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    fn advance(
+        &mut self,
+        transport: &mut dyn Transport,
+        device: &mut dyn Device,
+    ) -> Result<bool, TransportError> {
+        loop {
+            while self.next < self.ready.len() {
+                let step = self.ready[self.next];
+                self.next += 1;
+                match self.begin(step, transport, device)? {
+                    (Posted::Done, _) => self.complete(step),
+                    (Posted::Pending(handle), owner) => {
+                        self.in_flight.push(InFlight { step, handle, owner });
+                    }
+                }
+            }
+            if self.unfinished == 0 {
+                return Ok(true);
+            }
+            if !self.collect(transport, device)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Asks for every step in flight; whether one has finished.
+    fn collect(
+        &mut self,
+        transport: &mut dyn Transport,
+        device: &mut dyn Device,
+    ) -> Result<bool, TransportError> {
+        let mut any = false;
+        let mut i = 0;
+        while i < self.in_flight.len() {
+            let InFlight { step, handle, owner } = self.in_flight[i];
+            let tested = match owner {
+                Owner::Transport => transport.test(handle),
+                Owner::Device => device.test(handle),
+            };
+            match tested {
+                Ok(false) => i += 1,
+                Ok(true) => {
+                    self.in_flight.swap_remove(i);
+                    self.complete(step);
+                    any = true;
+                }
+                Err(error) => {
+                    self.in_flight.swap_remove(i);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn begin(
+        &self,
+        step: StepId,
+        transport: &mut dyn Transport,
+        device: &mut dyn Device,
+    ) -> Result<(Posted, Owner), TransportError> {
+        let tag = |message| MessageTag { sequence: self.binding.sequence, step: message };
+        Ok(match self.schedule.steps[step.0 as usize] {
+            Step::Send { peer, message, from } => {
+                (transport.send(peer, tag(message), self.region(&from))?, Owner::Transport)
+            }
+            Step::Recv { peer, message, into } => {
+                (transport.recv(peer, tag(message), self.region(&into))?, Owner::Transport)
+            }
+            Step::Copy { from, into } => {
+                (device.copy(self.region(&from), self.region(&into))?, Owner::Device)
+            }
+            Step::Reduce { left, right, into } => {
+                let Some(reduction) = &self.binding.reduction else {
+                    return Err(TransportError::Failed {
+                        operation: "reduce",
+                        native_code: 0,
+                        reason: "the collective was started without a reduction operation".into(),
+                    });
+                };
+                let (a, b, c) = (self.region(&left), self.region(&right), self.region(&into));
+                (device.reduce(reduction, a, b, c, into.len)?, Owner::Device)
+            }
+        })
+    }
+
+    #[inline]
+    fn complete(&mut self, step: StepId) {
+        self.unfinished -= 1;
+        for &successor in self.schedule.successors(step) {
+            let count = &mut self.waiting[successor.0 as usize];
+            *count -= 1;
+            if *count == 0 {
+                self.ready.push(successor);
+            }
+        }
+    }
+
+    #[inline]
+    fn region(&self, span: &Span) -> Region {
+        let index = match span.buffer {
+            Buffer::Input => 0,
+            Buffer::Output => 1,
+            Buffer::Scratch(number) => 2 + number as usize,
+        };
+        let size = self.binding.element_bytes;
+        if span.len == 0 {
+            return Region { address: Address(0), len_bytes: 0, memory: MemoryType::Host };
+        }
+        self.regions[index].slice(span.start * size, span.len * size)
+    }
+}
+
+#[inline]
+const fn align_up(len_bytes: usize) -> usize {
+    len_bytes.next_multiple_of(SCRATCH_ALIGN_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+    use crate::types::Rank;
+
+    /// Finishes nothing at once and everything at the `patience`-th question; notes the order of starts.
+    #[derive(Default)]
+    struct Slow {
+        started: Vec<&'static str>,
+        asked: u64,
+        fail: bool,
+        cancelled: Vec<Handle>,
+    }
+
+    impl Transport for Slow {
+        fn send(&mut self, _: Rank, _: MessageTag, _: Region) -> Result<Posted, TransportError> {
+            self.started.push("send");
+            Ok(Posted::Pending(Handle(self.started.len() as u64)))
+        }
+        fn recv(&mut self, _: Rank, _: MessageTag, _: Region) -> Result<Posted, TransportError> {
+            self.started.push("recv");
+            Ok(Posted::Pending(Handle(self.started.len() as u64)))
+        }
+        fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
+            self.asked += 1;
+            if self.fail {
+                return Err(TransportError::PeerFailed { peer: Rank(1), reason: "test".into() });
+            }
+            Ok(self.asked % 3 == 0)
+        }
+        fn cancel(&mut self, handle: Handle) {
+            self.cancelled.push(handle);
+        }
+    }
+
+    #[derive(Default)]
+    struct Count(usize);
+
+    impl Device for Count {
+        fn copy(&mut self, _: Region, _: Region) -> Result<Posted, TransportError> {
+            self.0 += 1;
+            Ok(Posted::Done)
+        }
+        fn reduce(
+            &mut self,
+            _: &Reduction,
+            _: Region,
+            _: Region,
+            _: Region,
+            _: usize,
+        ) -> Result<Posted, TransportError> {
+            self.0 += 1;
+            Ok(Posted::Done)
+        }
+        fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
+            Ok(true)
+        }
+    }
+
+    fn binding(len_bytes: usize) -> Binding {
+        let region =
+            |address| Region { address: Address(address), len_bytes, memory: MemoryType::Host };
+        Binding {
+            input: region(0x1000),
+            output: region(0x2000),
+            scratch: region(0x3000),
+            element_bytes: 1,
+            reduction: Some(Reduction::External(0)),
+            sequence: 7,
+        }
+    }
+
+    fn exchange() -> Arc<Schedule> {
+        let mut b = Builder::new(false);
+        let t = b.scratch(8);
+        let (input, output) = (Span::new(Buffer::Input, 0, 8), Span::new(Buffer::Output, 0, 8));
+        b.recv(Rank(1), t);
+        b.send(Rank(1), input);
+        b.reduce(input, t, output);
+        Arc::new(b.finish())
+    }
+
+    #[test]
+    fn runs_to_the_end_and_again() {
+        let mut run = Run::new(exchange());
+        let (mut wire, mut device) = (Slow::default(), Count::default());
+        for round in 1..=3 {
+            run.start(binding(64));
+            let polls = (0..20).take_while(|_| !run.poll(&mut wire, &mut device).unwrap()).count();
+            assert!(polls < 20, "never finished");
+            assert_eq!(device.0, round);
+            assert_eq!(run.unfinished(), 0);
+        }
+        assert_eq!(wire.started, ["recv", "send", "recv", "send", "recv", "send"]);
+    }
+
+    #[test]
+    fn a_failure_cancels_the_rest() {
+        let mut run = Run::new(exchange());
+        let mut wire = Slow { fail: true, ..Slow::default() };
+        run.start(binding(64));
+        let error = run.poll(&mut wire, &mut Count::default()).unwrap_err();
+        assert!(matches!(error, TransportError::PeerFailed { .. }));
+        assert_eq!(wire.cancelled.len(), 1, "the failed one is gone, the other is cancelled");
+        assert_eq!(run.unfinished(), 0);
+    }
+
+    #[test]
+    fn an_empty_schedule_is_finished_at_once() {
+        let mut run = Run::new(Arc::new(Builder::new(false).finish()));
+        run.start(binding(0));
+        assert!(run.poll(&mut Slow::default(), &mut Count::default()).unwrap());
+    }
+}

@@ -1,0 +1,29 @@
+//! The pure heart of hetccl: what a collective is, the schedules that carry it out, and the engine
+//! that runs them.
+//!
+//! An *algorithm* is a function from a [`Call`] (rank, size, count, layout, root) to this rank's
+//! [`Schedule`]: sends, receives, copies and reductions over parts of named buffers, with their
+//! dependencies. The [engine](Run) runs a schedule on any [`Transport`] and [`Device`]; the
+//! [verifier](verify) runs the schedules of all ranks symbolically. Nothing here knows a clock, an
+//! environment, a thread or a foreign function.
+#![forbid(unsafe_code)]
+
+pub mod algorithms;
+mod builder;
+mod call;
+mod engine;
+mod op;
+mod schedule;
+mod select;
+mod transport;
+mod types;
+pub mod verify;
+
+pub use builder::Builder;
+pub use call::{Block, Call, Collective, Group, Layout, Neighbours, Root};
+pub use engine::{Binding, Run};
+pub use op::{Datatype, Reduction, ReductionOp};
+pub use schedule::{Buffer, Schedule, Span, Step, StepId};
+pub use select::{Choices, select};
+pub use transport::{Device, Handle, MessageTag, Posted, Transport, TransportError};
+pub use types::{Address, MemoryType, Rank, Region};
