@@ -1,1 +1,22 @@
-//! Work in progress.
+//! What the front ends build on: a [`Process`] that owns the wires and runs collectives, and a
+//! [`Communicator`] per group of ranks.
+//!
+//! A front end translates its call into a [`Request`], hands it to [`Process::start`], and polls the
+//! [`Operation`] until it has finished; blocking, nonblocking and persistent collectives differ only in who polls.
+//! Nothing in this crate blocks, makes threads or reads the clock; the front end holds a `Process` under one lock.
+
+mod communicator;
+mod error;
+mod host;
+mod process;
+mod schedules;
+mod scratch;
+mod settings;
+
+pub use communicator::{Communicator, Wire};
+pub use error::Error;
+pub use hetccl_core as core;
+pub use hetccl_ucx as ucx;
+pub use host::ExternalReducer;
+pub use process::{Operation, Process, Request};
+pub use settings::{SETTINGS, Setting, SettingError, Settings, TransportChoice};

@@ -1,0 +1,287 @@
+//! The process's engine: the wires, scratch memory and schedules that all communicators share.
+
+use hetccl_core::algorithms::Algorithm;
+use hetccl_core::{
+    Binding, Call, Collective, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport, TransportError,
+};
+use hetccl_ucx::{Fabric, Port};
+
+use crate::communicator::{Communicator, Wire};
+use crate::error::Error;
+use crate::host::{ExternalReducer, HostDevice};
+use crate::schedules::Schedules;
+use crate::scratch::{Block, ScratchPool};
+use crate::settings::Settings;
+
+/// Finished runs whose allocations are kept for later operations.
+const IDLE_RUNS: usize = 64;
+
+/// What a front end asks for.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The collective; its `chunk` comes from [`Settings::chunk`].
+    pub call: &'a Call,
+    /// Size of an element in bytes.
+    pub element_bytes: usize,
+    /// The operation, for collectives that reduce.
+    pub reduction: Option<Reduction>,
+    /// The caller's contribution.
+    pub input: Region,
+    /// Where the result goes.
+    pub output: Region,
+}
+
+/// A collective under way.
+#[derive(Debug)]
+pub struct Operation {
+    run: Run,
+    binding: Binding,
+    scratch: Option<Block>,
+    collective: Collective,
+    algorithm: &'static Algorithm,
+    sequence: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waits for the collective that had its message tags before.
+    Queued,
+    Running,
+    Finished,
+}
+
+impl Operation {
+    /// The algorithm that carries it out.
+    pub fn algorithm(&self) -> &'static Algorithm {
+        self.algorithm
+    }
+
+    /// Its number in the communicator.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+/// The engine of a process. See the [module documentation](self).
+pub struct Process {
+    settings: Settings,
+    fabric: Option<Fabric>,
+    device: HostDevice,
+    scratch: ScratchPool,
+    schedules: Schedules,
+    idle: Vec<Run>,
+}
+
+impl Process {
+    /// An engine with these settings; without UCX until [`use_ucx`](Process::use_ucx).
+    pub fn new(settings: Settings, external: Box<dyn ExternalReducer>) -> Process {
+        Process {
+            scratch: ScratchPool::new(settings.scratch_keep_bytes),
+            schedules: Schedules::new(settings.schedule_cache_bytes),
+            settings,
+            fabric: None,
+            device: HostDevice { external },
+            idle: Vec::new(),
+        }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Brings UCX in; communicators with [`Wire::Ucx`] need it.
+    pub fn use_ucx(&mut self, fabric: Fabric) {
+        self.fabric = Some(fabric);
+    }
+
+    /// UCX, where it is in use.
+    pub fn fabric(&mut self) -> Option<&mut Fabric> {
+        self.fabric.as_mut()
+    }
+
+    /// Takes UCX out, to close it. Communicators with [`Wire::Ucx`] fail from here on.
+    pub fn take_fabric(&mut self) -> Option<Fabric> {
+        self.fabric.take()
+    }
+
+    /// Lets UCX work; whether anything happened.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        self.fabric.as_mut().is_some_and(|fabric| fabric.progress())
+    }
+
+    /// Starts a collective. Every rank of the communicator starts the same collectives in the same order.
+    ///
+    /// # Errors
+    /// No algorithm, no memory, or a step that fails at once. The collective has then had its turn: the next one may
+    /// be started.
+    ///
+    /// # Safety
+    /// The request's regions are memory of this process that stays valid, and unused by others as MPI demands of the
+    /// buffers of collectives, until the operation has finished, failed or been cancelled; the same goes for what an
+    /// external reduction means.
+    pub unsafe fn start(
+        &mut self,
+        communicator: &mut Communicator,
+        request: &Request<'_>,
+    ) -> Result<Operation, Error> {
+        let sequence = communicator.take_sequence();
+        match self.prepare(request, sequence) {
+            Ok(mut operation) => {
+                self.poll(communicator, &mut operation)?;
+                Ok(operation)
+            }
+            Err(error) => {
+                communicator.note_finished(sequence);
+                Err(error)
+            }
+        }
+    }
+
+    /// Does what can be done now. `Ok(true)` when the collective has finished; asking again is allowed.
+    ///
+    /// # Errors
+    /// The collective failed on this rank and is over.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Operation,
+    ) -> Result<bool, Error> {
+        if operation.state == State::Queued {
+            if !communicator.may_run(operation.sequence) {
+                return Ok(false);
+            }
+            operation.run.start(operation.binding);
+            operation.state = State::Running;
+        }
+        if operation.state == State::Finished {
+            return Ok(true);
+        }
+        let Process { fabric, device, .. } = self;
+        let polled = with_transport(fabric, &mut communicator.wire, |transport| {
+            operation.run.poll(transport, device)
+        });
+        match polled {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                self.retire(communicator, operation);
+                Ok(true)
+            }
+            Err(source) => {
+                self.retire(communicator, operation);
+                Err(Error::Step {
+                    collective: operation.collective,
+                    sequence: operation.sequence,
+                    context: communicator.context,
+                    rank: communicator.group.rank,
+                    size: communicator.group.size,
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Gives up on a collective; its buffers may be reused when this returns. Other ranks that wait for this one's
+    /// part wait on.
+    pub fn cancel(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
+        if operation.state == State::Running {
+            let run = &mut operation.run;
+            with_transport(&mut self.fabric, &mut communicator.wire, |transport| run.cancel(transport));
+        }
+        if operation.state != State::Finished {
+            self.retire(communicator, operation);
+        }
+    }
+
+    fn prepare(&mut self, request: &Request<'_>, sequence: u64) -> Result<Operation, Error> {
+        let collective = request.call.collective;
+        let (algorithm, schedule) = self
+            .schedules
+            .get(request.call, request.element_bytes, &self.settings.choices)
+            .ok_or(Error::NoAlgorithm { collective })?;
+        let bytes = Run::scratch_bytes(&schedule, request.element_bytes);
+        let scratch = match bytes {
+            0 => None,
+            _ => Some(self.scratch.take(bytes).ok_or(Error::OutOfMemory { collective, bytes })?),
+        };
+        let run = match self.idle.pop() {
+            Some(mut run) => {
+                run.reset(schedule);
+                run
+            }
+            None => Run::new(schedule),
+        };
+        let binding = Binding {
+            input: request.input,
+            output: request.output,
+            scratch: scratch.as_ref().map_or_else(Region::default, Block::region),
+            element_bytes: request.element_bytes,
+            reduction: request.reduction,
+            sequence: (sequence & 0xffff) as u16,
+        };
+        Ok(Operation {
+            run,
+            binding,
+            scratch,
+            collective,
+            algorithm,
+            sequence,
+            state: State::Queued,
+        })
+    }
+
+    /// Ends an operation and keeps what can be used again.
+    fn retire(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
+        operation.state = State::Finished;
+        communicator.note_finished(operation.sequence);
+        if let Some(block) = operation.scratch.take() {
+            self.scratch.put(block);
+        }
+        if self.idle.len() < IDLE_RUNS {
+            let empty = Run::new(std::sync::Arc::clone(operation.run.schedule()));
+            self.idle.push(std::mem::replace(&mut operation.run, empty));
+        }
+    }
+}
+
+/// Runs `f` with the transport behind a communicator's wire.
+#[inline]
+fn with_transport<T>(
+    fabric: &mut Option<Fabric>,
+    wire: &mut Wire,
+    f: impl FnOnce(&mut dyn Transport) -> T,
+) -> T {
+    match wire {
+        Wire::Ucx(channel) => match fabric {
+            Some(fabric) => f(&mut Port { fabric, channel }),
+            None => f(&mut Nowhere("UCX has been closed in this process")),
+        },
+        Wire::Foreign(transport) => f(&mut **transport),
+        Wire::Alone => f(&mut Nowhere("the communicator has no other rank")),
+    }
+}
+
+/// A transport to nobody, with the reason.
+struct Nowhere(&'static str);
+
+impl Nowhere {
+    fn refuse(&self, peer: Rank) -> Result<Posted, TransportError> {
+        Err(TransportError::Unreachable { peer, reason: self.0.into() })
+    }
+}
+
+impl Transport for Nowhere {
+    fn send(&mut self, peer: Rank, _: MessageTag, _: Region) -> Result<Posted, TransportError> {
+        self.refuse(peer)
+    }
+    fn recv(&mut self, peer: Rank, _: MessageTag, _: Region) -> Result<Posted, TransportError> {
+        self.refuse(peer)
+    }
+    fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
+        Ok(true)
+    }
+    fn cancel(&mut self, _: Handle) {}
+}

@@ -1,0 +1,110 @@
+//! Schedules that were built before, kept for the process so that a repeated call costs one look-up.
+
+use std::sync::Arc;
+
+use hetccl_core::algorithms::Algorithm;
+use hetccl_core::{Call, Choices, Schedule, select};
+use rustc_hash::FxHashMap;
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    call: Call,
+    element_bytes: usize,
+}
+
+struct Entry {
+    algorithm: &'static Algorithm,
+    schedule: Arc<Schedule>,
+    used: bool,
+}
+
+/// Schedules by call. When they take more memory than the bound, those not used since the last time are dropped.
+pub(crate) struct Schedules {
+    entries: FxHashMap<Key, Entry>,
+    footprint_bytes: usize,
+    limit_bytes: usize,
+}
+
+/// A schedule larger than this part of the bound is built anew each time.
+const LARGEST_PART: usize = 4;
+
+impl Schedules {
+    pub(crate) fn new(limit_bytes: usize) -> Schedules {
+        Schedules { entries: FxHashMap::default(), footprint_bytes: 0, limit_bytes }
+    }
+
+    /// The algorithm and schedule for a call; `None` when no algorithm can do it.
+    pub(crate) fn get(
+        &mut self,
+        call: &Call,
+        element_bytes: usize,
+        choices: &Choices,
+    ) -> Option<(&'static Algorithm, Arc<Schedule>)> {
+        // A key owns its call; cloning one costs at most a few reference counts and no allocation.
+        let key = Key { call: call.clone(), element_bytes };
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.used = true;
+            return Some((entry.algorithm, Arc::clone(&entry.schedule)));
+        }
+        let algorithm = select(call, element_bytes, choices)?;
+        let schedule = Arc::new((algorithm.build)(call));
+        let footprint = schedule.footprint_bytes() + size_of::<(Key, Entry)>();
+        if footprint <= self.limit_bytes / LARGEST_PART {
+            self.make_room(footprint);
+            self.footprint_bytes += footprint;
+            let entry = Entry { algorithm, schedule: Arc::clone(&schedule), used: true };
+            self.entries.insert(key, entry);
+        }
+        Some((algorithm, schedule))
+    }
+
+    fn make_room(&mut self, footprint: usize) {
+        if self.footprint_bytes + footprint <= self.limit_bytes {
+            return;
+        }
+        self.entries.retain(|_, entry| std::mem::take(&mut entry.used));
+        self.recount();
+        if self.footprint_bytes + footprint > self.limit_bytes {
+            self.entries.clear();
+            self.footprint_bytes = 0;
+        }
+    }
+
+    fn recount(&mut self) {
+        self.footprint_bytes = self
+            .entries
+            .values()
+            .map(|entry| entry.schedule.footprint_bytes() + size_of::<(Key, Entry)>())
+            .sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hetccl_core::{Collective, Layout};
+
+    fn call(count: usize) -> Call {
+        Call::new(Collective::Allreduce, 0, 4, Layout::uniform(count))
+    }
+
+    #[test]
+    fn a_repeated_call_gets_the_same_schedule() {
+        let mut schedules = Schedules::new(1 << 20);
+        let choices = Choices::default();
+        let (_, first) = schedules.get(&call(3), 8, &choices).unwrap();
+        let (_, again) = schedules.get(&call(3), 8, &choices).unwrap();
+        let (_, other) = schedules.get(&call(4), 8, &choices).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(!Arc::ptr_eq(&first, &other));
+    }
+
+    #[test]
+    fn memory_stays_within_the_bound() {
+        let mut schedules = Schedules::new(16 << 10);
+        for count in 0..1000 {
+            schedules.get(&call(count), 8, &Choices::default()).unwrap();
+            assert!(schedules.footprint_bytes <= 16 << 10);
+        }
+    }
+}

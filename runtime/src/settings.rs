@@ -1,0 +1,184 @@
+//! Everything a user can set, in one table: front ends register, document and parse from it.
+
+use std::fmt;
+
+use hetccl_core::{Choices, Collective};
+
+/// Which wire the user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// UCX where every rank can use it, otherwise the front end's own messages.
+    #[default]
+    Auto,
+    /// UCX, or an error.
+    Ucx,
+    /// The front end's own messages.
+    Pml,
+}
+
+impl TransportChoice {
+    /// The words that a user may say.
+    pub const NAMES: [&'static str; 3] = ["auto", "ucx", "pml"];
+
+    /// The choice with this name.
+    pub fn parse(name: &str) -> Option<TransportChoice> {
+        match name {
+            "auto" => Some(TransportChoice::Auto),
+            "ucx" => Some(TransportChoice::Ucx),
+            "pml" => Some(TransportChoice::Pml),
+            _ => None,
+        }
+    }
+}
+
+/// The settings of a process; all ranks of a job must have the same.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which wire.
+    pub transport: TransportChoice,
+    /// Demanded algorithms.
+    pub choices: Choices,
+    /// Bytes per chunk of pipelined algorithms.
+    pub chunk_bytes: usize,
+    /// Most unused scratch memory that is kept, in bytes.
+    pub scratch_keep_bytes: usize,
+    /// Most memory for schedules that were built before, in bytes.
+    pub schedule_cache_bytes: usize,
+    /// How often a blocking call polls before it lets the front end's own progress run.
+    pub polls_before_progress: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            transport: TransportChoice::Auto,
+            choices: Choices::default(),
+            chunk_bytes: 128 << 10,
+            scratch_keep_bytes: 64 << 20,
+            schedule_cache_bytes: 4 << 20,
+            polls_before_progress: 64,
+        }
+    }
+}
+
+/// A numeric setting as front ends register it. The word settings (`transport` and one `<collective>_algorithm` per
+/// collective) have lists of their own: [`TransportChoice::NAMES`] and [`hetccl_core::algorithms::of`].
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The name, without a front end's prefix.
+    pub name: &'static str,
+    /// What it does, its unit and its limits.
+    pub help: &'static str,
+    /// Smallest value that makes sense.
+    pub min: usize,
+    /// Where it lives.
+    pub get: fn(&Settings) -> usize,
+    /// Puts a value there.
+    pub set: fn(&mut Settings, usize),
+}
+
+/// The numeric settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "chunk_bytes",
+        help: "Bytes per chunk of pipelined algorithms (pipelined_chain, ring, linear scan), at least 256; \
+               larger chunks mean fewer messages, smaller ones more overlap",
+        min: 256,
+        get: |s| s.chunk_bytes,
+        set: |s, v| s.chunk_bytes = v,
+    },
+    Setting {
+        name: "scratch_keep_bytes",
+        help: "Most bytes of unused temporary memory that a process keeps for later collectives; 0 gives \
+               all of it back at once",
+        min: 0,
+        get: |s| s.scratch_keep_bytes,
+        set: |s, v| s.scratch_keep_bytes = v,
+    },
+    Setting {
+        name: "schedule_cache_bytes",
+        help: "Most bytes of schedules that a process keeps so that a repeated call need not build its \
+               schedule again; 0 builds every schedule anew",
+        min: 0,
+        get: |s| s.schedule_cache_bytes,
+        set: |s, v| s.schedule_cache_bytes = v,
+    },
+    Setting {
+        name: "polls_before_progress",
+        help: "How often a blocking collective looks for its own messages before it lets the MPI library's \
+               other work progress, at least 1",
+        min: 1,
+        get: |s| s.polls_before_progress,
+        set: |s, v| s.polls_before_progress = v,
+    },
+];
+
+/// A setting with a value that can't be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct SettingError {
+    /// The setting's name.
+    pub name: String,
+    /// The refused value.
+    pub value: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {:?} is not possible; possible: {}", self.name, self.value, self.expected)
+    }
+}
+
+impl Settings {
+    /// The chunk of pipelined algorithms in elements of `element_bytes`.
+    #[inline]
+    pub fn chunk(&self, element_bytes: usize) -> usize {
+        (self.chunk_bytes / element_bytes.max(1)).max(1)
+    }
+
+    /// Sets a numeric setting by name.
+    ///
+    /// # Errors
+    /// An unknown name, or a value below its minimum.
+    pub fn set_number(&mut self, name: &str, value: i64) -> Result<(), SettingError> {
+        let error = |expected: String| SettingError { name: name.into(), value: value.to_string(), expected };
+        let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| {
+            error(format!("one of the settings {}", SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")))
+        })?;
+        match usize::try_from(value) {
+            Ok(value) if value >= setting.min => (setting.set)(self, value),
+            _ => return Err(error(format!("{} or more", setting.min))),
+        }
+        Ok(())
+    }
+
+    /// Demands an algorithm by name for a collective (`auto` leaves it to the table).
+    ///
+    /// # Errors
+    /// An unknown name; the error lists the known ones.
+    pub fn set_algorithm(&mut self, collective: Collective, algorithm: &str) -> Result<(), SettingError> {
+        self.choices.force(collective, algorithm).map_err(|known| SettingError {
+            name: format!("{}_algorithm", collective.name()),
+            value: algorithm.into(),
+            expected: format!("auto, {}", known.join(", ")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_is_refused_with_the_right_ones() {
+        let mut settings = Settings::default();
+        let error = settings.set_algorithm(Collective::Allreduce, "magic").unwrap_err();
+        assert!(error.to_string().contains("recursive_doubling"), "{error}");
+        assert!(settings.set_number("chunk_bytes", 1).unwrap_err().to_string().contains("256 or more"));
+        assert!(settings.set_number("chunk_bytes", -1).is_err());
+        assert!(settings.set_number("nonsense", 1).unwrap_err().expected.contains("chunk_bytes"));
+        settings.set_number("chunk_bytes", 4096).unwrap();
+        assert_eq!(settings.chunk_bytes, 4096);
+    }
+}
