@@ -1,2 +1,36 @@
-//! The hetccl command line.
-fn main() {}
+//! `hetccl`: what is here, what it can do on this host.
+#![forbid(unsafe_code)]
+
+mod info;
+
+use clap::{Parser, Subcommand};
+
+/// Heterogeneous collective communication for MPI programs.
+#[derive(Parser)]
+#[command(name = "hetccl", version, arg_required_else_help = true)]
+#[command(after_help = "Run an MPI program with hetccl as its only collective component:\n  \
+    mpirun --mca coll hetccl -n 4 ./app\n\n\
+    Exit codes: 0 done, 1 failed, 2 wrong use.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show version, Open MPI, UCX, algorithms and settings as hetccl finds them on this host
+    Info(info::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Cli::parse().command {
+        Command::Info(args) => info::run(&args),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hetccl: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
