@@ -236,9 +236,15 @@ pub struct Neighbours {
     pub sources: Arc<[Option<Rank>]>,
     /// Ranks that this rank sends to, in MPI's order.
     pub destinations: Arc<[Option<Rank>]>,
+    /// A cartesian grid: neighbours come in pairs (minus, plus), one pair a dimension, and what is sent to the minus
+    /// neighbour is what that one receives from its plus neighbour. Elsewhere the n-th block sent to a rank is the
+    /// n-th one it receives from here.
+    pub cartesian: bool,
 }
 
 /// One collective as this rank sees it: all that an algorithm may depend on.
+///
+/// Bcast's one buffer is Input at the root and Output elsewhere; the root has no Output, the others no Input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// Which collective.

@@ -24,6 +24,6 @@ pub use call::{Block, Call, Collective, Group, Layout, Neighbours, Root};
 pub use engine::{Binding, Run};
 pub use op::{Datatype, Reduction, ReductionOp};
 pub use schedule::{Buffer, Schedule, Span, Step, StepId};
-pub use select::{Choices, select};
+pub use select::{Choices, payload_bytes, select};
 pub use transport::{Device, Handle, MessageTag, Posted, Transport, TransportError};
 pub use types::{Address, MemoryType, Rank, Region};

@@ -1,0 +1,141 @@
+//! What all ranks of a communicator must agree on before it can be used, settled over the PML.
+//!
+//! A ballot is combined by "and", which may be repeated, so a dissemination does it: after round k everybody knows the
+//! ballots of the 2^(k+1) ranks up to itself. Source: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier
+//! Synchronization", International Journal of Parallel Programming 17(1), 1988.
+
+use hetccl_core::{
+    Address, Group, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
+};
+use hetccl_mca::{CommunicatorRef, PmlTransport, progress};
+
+use crate::status;
+
+/// The sequence number of agreements; collectives count from 0 and are far from it when a communicator is new.
+const SEQUENCE: u16 = 63;
+
+/// One rank's word, and the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ballot {
+    /// UCX can be used.
+    pub(crate) ucx: bool,
+    /// All digests so far were equal.
+    pub(crate) same: bool,
+    digest: u64,
+}
+
+const BALLOT_BYTES: usize = 10;
+
+impl Ballot {
+    /// This rank's word. Ranks with different digests get a result that is not `same`.
+    pub(crate) fn new(ucx: bool, digest: u64) -> Ballot {
+        Ballot { ucx, same: true, digest }
+    }
+
+    fn and(self, other: Ballot) -> Ballot {
+        Ballot {
+            ucx: self.ucx && other.ucx,
+            same: self.same && other.same && self.digest == other.digest,
+            digest: self.digest,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; BALLOT_BYTES] {
+        let mut bytes = [0; BALLOT_BYTES];
+        bytes[0] = u8::from(self.ucx);
+        bytes[1] = u8::from(self.same);
+        bytes[2..].copy_from_slice(&self.digest.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; BALLOT_BYTES]) -> Ballot {
+        let digest = u64::from_le_bytes(std::array::from_fn(|i| bytes[2 + i]));
+        Ballot { ucx: bytes[0] == 1, same: bytes[1] == 1, digest }
+    }
+}
+
+/// The "and" of all ranks' ballots, the remote group's included.
+///
+/// # Errors
+/// An MPI error class, when a message fails.
+pub(crate) fn agree(comm: CommunicatorRef, mine: Ballot) -> Result<Ballot, i32> {
+    let group = comm.group();
+    let mut wire = PmlTransport::new(comm);
+    let mut ballot = disseminate(&mut wire, group, mine, 0)?;
+    if group.remote_len() > 0 {
+        // The first ranks of both groups tell each other; then every group hears of it.
+        if group.rank == Rank(0) {
+            let other = exchange(&mut wire, group.remote(0), group.remote(0), 64, ballot)?;
+            ballot = ballot.and(other);
+        }
+        ballot = disseminate(&mut wire, group, ballot, 128)?;
+    }
+    Ok(ballot)
+}
+
+fn disseminate(
+    wire: &mut PmlTransport,
+    group: Group,
+    mine: Ballot,
+    first_step: u16,
+) -> Result<Ballot, i32> {
+    let (rank, size) = (group.rank.index(), group.len());
+    let (mut ballot, mut distance, mut step) = (mine, 1, first_step);
+    while distance < size {
+        let to = Rank::from((rank + distance) % size);
+        let from = Rank::from((rank + size - distance) % size);
+        ballot = ballot.and(exchange(wire, to, from, step, ballot)?);
+        distance *= 2;
+        step += 1;
+    }
+    Ok(ballot)
+}
+
+fn exchange(
+    wire: &mut PmlTransport,
+    to: Rank,
+    from: Rank,
+    step: u16,
+    ballot: Ballot,
+) -> Result<Ballot, i32> {
+    let tag = MessageTag { sequence: SEQUENCE, step };
+    let (out, mut into) = (ballot.to_bytes(), [0; BALLOT_BYTES]);
+    let region = |address: usize| Region {
+        address: Address(address),
+        len_bytes: BALLOT_BYTES,
+        memory: MemoryType::Host,
+    };
+    let receive = wire.recv(from, tag, region(into.as_mut_ptr().expose_provenance())).map_err(failed)?;
+    let send = wire.send(to, tag, region(out.as_ptr().expose_provenance())).map_err(failed)?;
+    finish(wire, receive)?;
+    finish(wire, send)?;
+    Ok(Ballot::from_bytes(std::hint::black_box(into)))
+}
+
+fn finish(wire: &mut PmlTransport, posted: Posted) -> Result<(), i32> {
+    if let Posted::Pending(handle) = posted {
+        while !wire.test(handle).map_err(failed)? {
+            progress();
+        }
+    }
+    Ok(())
+}
+
+fn failed(error: TransportError) -> i32 {
+    status::of_transport(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ballots_survive_the_wire_and_and() {
+        let yes = Ballot::new(true, 42);
+        assert_eq!(Ballot::from_bytes(yes.to_bytes()), yes);
+        assert!(yes.and(yes).ucx && yes.and(yes).same);
+        assert!(!yes.and(Ballot::new(false, 42)).ucx);
+        assert!(!yes.and(Ballot::new(true, 43)).same);
+        assert!(!yes.and(yes.and(Ballot::new(true, 43))).same);
+    }
+}

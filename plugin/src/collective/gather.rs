@@ -1,0 +1,61 @@
+//! MPI_Gather, MPI_Igather, MPI_Gather_init.
+
+use std::ffi::c_void;
+use std::os::raw::c_int;
+
+use hetccl_core::{Collective, Layout};
+use hetccl_mca::{DatatypeRef, is_in_place};
+
+use super::arguments::{MpiDatatype, count, is_root, peers, root, takes_part};
+use crate::module::ModuleState;
+use crate::prepared::Prepared;
+use crate::state::Plugin;
+use crate::view::{Elements, View};
+
+crate::entry::entries! {
+    (
+        sbuf: *const c_void,
+        scount: c_int,
+        sdtype: MpiDatatype,
+        rbuf: *mut c_void,
+        rcount: c_int,
+        rdtype: MpiDatatype,
+        root: c_int,
+    ) => translate
+}
+
+#[allow(clippy::too_many_arguments)]
+unsafe fn translate(
+    state: &ModuleState,
+    sbuf: *const c_void,
+    scount: c_int,
+    sdtype: MpiDatatype,
+    rbuf: *mut c_void,
+    rcount: c_int,
+    rdtype: MpiDatatype,
+    root_rank: c_int,
+) -> Result<Prepared, c_int> {
+    let group = state.group;
+    let root = root(group, root_rank);
+    let (at_root, inter) = (is_root(group, root), group.remote_size.is_some());
+    let in_place = at_root && !inter && is_in_place(sbuf);
+    let (mut input, mut output) = (View::none(), View::none());
+    let mut block = 0;
+    if takes_part(root) && !(at_root && inter) && !in_place {
+        // SAFETY: Open MPI passes a live handle where this rank sends.
+        let sent = Elements::of(sbuf, count(scount), unsafe { DatatypeRef::from_raw(sdtype) });
+        (input, block) = (View::of(sent), sent.bytes());
+    }
+    if at_root {
+        // SAFETY: Open MPI passes a live handle at the root.
+        let datatype = unsafe { DatatypeRef::from_raw(rdtype) };
+        output = View::of(Elements::at(rbuf, count(rcount) * peers(group), datatype));
+        block = count(rcount) * datatype.size_bytes();
+    }
+    let settings = &Plugin::get().settings;
+    Ok(Prepared::movement(Collective::Gather, group, settings, Layout::uniform(block))
+        .root(root)
+        .in_place(in_place)
+        .input(input)
+        .output(output))
+}

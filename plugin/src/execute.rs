@@ -1,0 +1,332 @@
+//! Runs prepared calls: blocking, nonblocking, persistent. They differ only in who polls.
+
+use std::os::raw::c_int;
+use std::sync::Arc;
+
+use hetccl_core::Collective;
+use hetccl_mca::{Request, RetainedCommunicator, progress, sys};
+use hetccl_runtime::Operation;
+
+use crate::module::{self, ModuleState};
+use crate::prepared::Prepared;
+use crate::state::{Engine, Plugin, Verbosity};
+use crate::status;
+
+/// A nonblocking or persistent collective, from its call to the end of its request.
+pub(crate) struct Pending {
+    module: Arc<ModuleState>,
+    prepared: Prepared,
+    /// The program has freed the request; it goes when the operation ends. Changed with the lock held.
+    freed: bool,
+    /// A freed communicator lives on until its operations have ended.
+    _comm: RetainedCommunicator,
+}
+
+/// One operation under way.
+pub(crate) struct Active {
+    operation: Operation,
+    request: Request,
+}
+
+// SAFETY: the request's state is touched with the engine's lock held, or by the only owner.
+unsafe impl Send for Active {}
+
+/// Runs a collective to its end.
+///
+/// # Safety
+/// `module` is ours and live, and the prepared buffers are as MPI demands.
+pub(crate) unsafe fn blocking(
+    module: *mut sys::mca_coll_base_module_t,
+    mut prepared: Prepared,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let state = unsafe { module::state(module) };
+    let plugin = Plugin::get();
+    if let Err(code) = prepared.begin() {
+        return code;
+    }
+    // SAFETY: the buffers outlive this call, and it waits for the end.
+    let outcome = unsafe { run(plugin, state, &prepared) };
+    match outcome {
+        Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
+        Err(error) => status::report(&error),
+    }
+}
+
+/// # Safety
+/// As for [`blocking`].
+unsafe fn run(
+    plugin: &Plugin,
+    state: &ModuleState,
+    prepared: &Prepared,
+) -> Result<(), hetccl_runtime::Error> {
+    let mut guard = plugin.lock();
+    let engine = &mut *guard;
+    let communicator = state.communicator(engine);
+    // SAFETY: the caller's promise.
+    let mut operation = unsafe { engine.process.start(communicator, &prepared.request()) }?;
+    tell(plugin, engine, state, &operation, prepared);
+    // Without UCX nothing moves but in Open MPI's own progress.
+    let polls = match engine.process.fabric() {
+        Some(_) => plugin.settings.polls_before_progress,
+        None => 1,
+    };
+    loop {
+        let engine = &mut *guard;
+        for _ in 0..polls {
+            if engine.process.poll(state.communicator(engine), &mut operation)? {
+                return Ok(());
+            }
+            engine.process.progress();
+        }
+        drop(guard);
+        progress();
+        guard = plugin.lock();
+    }
+}
+
+/// Starts a collective and gives the program a request.
+///
+/// # Safety
+/// As for [`blocking`], until the request has completed; `request` is a place for the result.
+pub(crate) unsafe fn nonblocking(
+    module: *mut sys::mca_coll_base_module_t,
+    prepared: Prepared,
+    request: *mut *mut sys::ompi_request_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let created = match unsafe { create(module, prepared, false) } {
+        Ok(created) => created,
+        Err(code) => return code,
+    };
+    // SAFETY: the caller's promise about the buffers.
+    unsafe { start(created) };
+    // SAFETY: a place for the result.
+    unsafe { *request = created.as_mpi() };
+    status::SUCCESS
+}
+
+/// Gives the program an inactive request that starts the collective at each MPI_Start.
+///
+/// # Safety
+/// As for [`blocking`], whenever the request is active.
+pub(crate) unsafe fn persistent(
+    module: *mut sys::mca_coll_base_module_t,
+    prepared: Prepared,
+    request: *mut *mut sys::ompi_request_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { create(module, prepared, true) } {
+        Ok(created) => {
+            // SAFETY: a place for the result.
+            unsafe { *request = created.as_mpi() };
+            status::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As for [`persistent`].
+unsafe fn create(
+    module: *mut sys::mca_coll_base_module_t,
+    mut prepared: Prepared,
+    persistent: bool,
+) -> Result<Request, c_int> {
+    prepared.retain();
+    // SAFETY: the caller's promise.
+    let module = unsafe { module::share(module) };
+    let request = Request::new(module.comm, persistent, Some(start_all), Some(free))
+        .ok_or(sys::MPI_ERR_NO_MEM as c_int)?;
+    let _comm = module.comm.retain();
+    let pending = Pending { module, prepared, freed: false, _comm };
+    request.set_state(Box::into_raw(Box::new(pending)).cast());
+    Ok(request)
+}
+
+/// The state behind a request.
+///
+/// # Safety
+/// The request is ours and not deleted, and nobody else uses the result.
+unsafe fn pending<'a>(request: Request) -> &'a mut Pending {
+    // SAFETY: the caller's promise; set in `create`.
+    unsafe { &mut *request.state().cast::<Pending>() }
+}
+
+/// Starts the collective of an inactive request. A failure completes it.
+///
+/// # Safety
+/// As for [`nonblocking`].
+unsafe fn start(request: Request) {
+    request.activate();
+    // SAFETY: the request is inactive: nobody else has its state.
+    let pending = unsafe { pending(request) };
+    let plugin = Plugin::get();
+    if let Err(code) = pending.prepared.begin() {
+        // SAFETY: the request is ours, and its operation has not begun.
+        return unsafe { finish(request, code) };
+    }
+    let outcome = {
+        let mut guard = plugin.lock();
+        let engine = &mut *guard;
+        let state = &*pending.module;
+        let communicator = state.communicator(engine);
+        // SAFETY: the caller's promise.
+        match unsafe { engine.process.start(communicator, &pending.prepared.request()) } {
+            Ok(mut operation) => {
+                tell(plugin, engine, state, &operation, &pending.prepared);
+                match engine.process.poll(state.communicator(engine), &mut operation) {
+                    Ok(false) => {
+                        engine.active.push(Box::new(Active { operation, request }));
+                        plugin.note_active(engine.active.len());
+                        None
+                    }
+                    Ok(true) => Some(Ok(())),
+                    Err(error) => Some(Err(error)),
+                }
+            }
+            Err(error) => Some(Err(error)),
+        }
+    };
+    match outcome {
+        None => plugin.listen(),
+        // SAFETY: the request is ours, and its operation has ended.
+        Some(outcome) => unsafe { finish(request, code_of(outcome)) },
+    }
+}
+
+fn code_of(outcome: Result<(), hetccl_runtime::Error>) -> c_int {
+    outcome.map_or_else(|error| status::report(&error), |()| status::SUCCESS)
+}
+
+/// Ends an operation: writes the output and completes the request. Never under the lock.
+///
+/// # Safety
+/// The request is ours and active, and its operation is no longer in the engine.
+unsafe fn finish(request: Request, mut code: c_int) {
+    // SAFETY: the operation has ended: nobody else has the state.
+    let pending = unsafe { pending(request) };
+    if code == status::SUCCESS {
+        code = pending.prepared.end().map_or_else(|code| code, |()| code);
+    }
+    let freed = {
+        let _engine = Plugin::get().lock();
+        pending.freed
+    };
+    if freed {
+        // SAFETY: the program has let go of it.
+        return unsafe { delete(request) };
+    }
+    // From here on the program may free the request.
+    request.complete(code);
+}
+
+/// # Safety
+/// Nobody uses the request any more, and it is not active.
+unsafe fn delete(request: Request) {
+    // SAFETY: the caller's promise; made in `create`.
+    unsafe {
+        drop(Box::from_raw(request.state().cast::<Pending>()));
+        request.delete();
+    }
+}
+
+/// MPI_Start and MPI_Startall.
+unsafe extern "C" fn start_all(count: usize, requests: *mut *mut sys::ompi_request_t) -> c_int {
+    for i in 0..count {
+        // SAFETY: Open MPI passes `count` requests of ours, inactive and persistent.
+        unsafe { start(Request::from_raw(*requests.add(i))) };
+    }
+    status::SUCCESS
+}
+
+/// MPI_Request_free, and the end of a nonblocking request that was waited for.
+unsafe extern "C" fn free(request: *mut *mut sys::ompi_request_t) -> c_int {
+    // SAFETY: Open MPI passes a request of ours.
+    let ours = unsafe { Request::from_raw(*request) };
+    let complete = {
+        let _engine = Plugin::get().lock();
+        let complete = ours.is_complete();
+        if !complete {
+            // SAFETY: an operation under way keeps its state, and the lock is held.
+            unsafe { pending(ours) }.freed = true;
+        }
+        complete
+    };
+    if complete {
+        // SAFETY: complete or never started, and the program lets go of it here.
+        unsafe { delete(ours) };
+    }
+    // SAFETY: Open MPI's place for the handle.
+    unsafe { *request = Request::null() };
+    status::SUCCESS
+}
+
+/// Called by Open MPI's progress: drives UCX and every nonblocking operation. The number of events.
+pub(crate) unsafe extern "C" fn progress_callback() -> c_int {
+    std::panic::catch_unwind(progress_all).unwrap_or(0)
+}
+
+fn progress_all() -> c_int {
+    let plugin = Plugin::get();
+    let Some(mut guard) = plugin.try_lock() else { return 0 };
+    let engine = &mut *guard;
+    let moved = engine.process.progress();
+    if !plugin.has_active() {
+        return c_int::from(moved);
+    }
+    let mut ended = Vec::new();
+    let mut kept = 0;
+    for i in 0..engine.active.len() {
+        match poll_active(engine, i) {
+            Ok(false) => {
+                engine.active.swap(kept, i);
+                kept += 1;
+            }
+            Ok(true) => ended.push((engine.active[i].request, Ok(()))),
+            Err(error) => ended.push((engine.active[i].request, Err(error))),
+        }
+    }
+    engine.active.truncate(kept);
+    plugin.note_active(kept);
+    drop(guard);
+    let events = ended.len() as c_int + c_int::from(moved);
+    for (request, outcome) in ended {
+        // SAFETY: the request is ours and active until here; its operation was taken out of the engine.
+        unsafe { finish(request, code_of(outcome)) };
+    }
+    events
+}
+
+fn poll_active(engine: &mut Engine, index: usize) -> Result<bool, hetccl_runtime::Error> {
+    let request = engine.active[index].request;
+    // SAFETY: the operation is in the engine and the lock is held; only the module is looked at.
+    let state = unsafe { &*(&raw const *pending(request).module) };
+    let communicator = state.communicator(engine);
+    engine.process.poll(communicator, &mut engine.active[index].operation)
+}
+
+/// One line at the first use of a kind of call, for those who asked.
+#[inline]
+fn tell(
+    plugin: &Plugin,
+    engine: &mut Engine,
+    state: &ModuleState,
+    operation: &Operation,
+    prepared: &Prepared,
+) {
+    if plugin.verbosity >= Verbosity::ALGORITHM && state.group.rank.0 == 0 {
+        let request = prepared.request();
+        let bytes = hetccl_core::payload_bytes(request.call, request.element_bytes);
+        let collective: Collective = request.call.collective;
+        let path = state.communicator(engine).path();
+        let algorithm = operation.algorithm().name;
+        if engine.told.insert((collective as usize, algorithm, path, bytes)) {
+            eprintln!(
+                "hetccl: {} algorithm={algorithm} path={path} bytes={bytes} ranks={}",
+                collective.name(),
+                state.group.size + state.group.remote_size.unwrap_or(0),
+            );
+        }
+    }
+}

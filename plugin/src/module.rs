@@ -1,0 +1,120 @@
+//! The module: hetccl's share of one communicator.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::os::raw::c_int;
+use std::sync::Arc;
+
+use hetccl_core::Group;
+use hetccl_mca::{CommunicatorRef, ModuleRef, new_module, sys};
+use hetccl_runtime::{Communicator, Wire};
+
+use crate::collective;
+use crate::state::{Engine, Plugin};
+use crate::{status, wire};
+
+/// A communicator's state. Shared by the module and the operations under way on it.
+pub(crate) struct ModuleState {
+    pub(crate) comm: CommunicatorRef,
+    pub(crate) group: Group,
+    communicator: UnsafeCell<Communicator>,
+}
+
+// SAFETY: the cell is reached only with the engine's lock held (`communicator`, `enable`).
+unsafe impl Send for ModuleState {}
+// SAFETY: as above.
+unsafe impl Sync for ModuleState {}
+
+impl ModuleState {
+    /// The runtime's communicator; the engine shows that the caller holds the lock.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn communicator<'a>(&'a self, _engine: &Engine) -> &'a mut Communicator {
+        // SAFETY: the lock is held, and every caller uses the result before it calls again.
+        unsafe { &mut *self.communicator.get() }
+    }
+}
+
+/// A module for a new communicator; `None` when there is no memory.
+pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_module_t> {
+    let group = comm.group();
+    let state = Arc::new(ModuleState {
+        comm,
+        group,
+        // The wire comes when Open MPI enables the module: then the communicator can be used.
+        communicator: UnsafeCell::new(Communicator::new(comm.context(), group, Wire::Alone)),
+    });
+    let raw = Arc::into_raw(state).cast_mut().cast::<c_void>();
+    let Some(module) = new_module(drop_state, raw) else {
+        // SAFETY: made by `into_raw` just now.
+        drop(unsafe { Arc::from_raw(raw.cast::<ModuleState>()) });
+        return None;
+    };
+    // SAFETY: the table is this new module's, which nobody else knows yet.
+    let table = unsafe { &mut *module.table() };
+    table.coll_module_enable = Some(enable);
+    collective::fill(table, group.remote_size.is_some());
+    Some(module.table())
+}
+
+/// The state behind a module.
+///
+/// # Safety
+/// `module` was made by [`create`] and Open MPI still has it.
+#[inline]
+pub(crate) unsafe fn state<'a>(module: *mut sys::mca_coll_base_module_t) -> &'a ModuleState {
+    // SAFETY: the caller's promise; the module owns a reference.
+    unsafe { &*ModuleRef::from_raw(module).state().cast::<ModuleState>() }
+}
+
+/// One more reference to the state behind a module.
+///
+/// # Safety
+/// As for [`state`].
+pub(crate) unsafe fn share(module: *mut sys::mca_coll_base_module_t) -> Arc<ModuleState> {
+    // SAFETY: the caller's promise; the pointer was made by `Arc::into_raw`.
+    unsafe {
+        let raw = ModuleRef::from_raw(module).state().cast::<ModuleState>().cast_const();
+        Arc::increment_strong_count(raw);
+        Arc::from_raw(raw)
+    }
+}
+
+/// Open MPI has let go of the module.
+unsafe extern "C" fn drop_state(state: *mut c_void) {
+    // SAFETY: the reference that `create` gave to the module.
+    let state = unsafe { Arc::from_raw(state.cast::<ModuleState>().cast_const()) };
+    // Endpoints and channels belong to the engine.
+    let _engine = Plugin::get().lock();
+    drop(state);
+}
+
+/// The communicator can be used from now on; all its ranks come here.
+unsafe extern "C" fn enable(
+    module: *mut sys::mca_coll_base_module_t,
+    _comm: *mut sys::ompi_communicator_t,
+) -> c_int {
+    // SAFETY: Open MPI passes the module that `create` made.
+    let state = unsafe { state(module) };
+    let chosen = {
+        let comm = state.comm;
+        std::panic::catch_unwind(move || wire::choose(comm))
+    };
+    match chosen {
+        Ok(Ok(wire)) => {
+            let plugin = Plugin::get();
+            let uses_ucx = matches!(wire, Wire::Ucx(_));
+            {
+                let engine = plugin.lock();
+                *state.communicator(&engine) =
+                    Communicator::new(state.comm.context(), state.group, wire);
+            }
+            if uses_ucx {
+                plugin.listen();
+            }
+            status::SUCCESS
+        }
+        Ok(Err(code)) => code,
+        Err(_) => sys::OMPI_ERROR,
+    }
+}

@@ -1,0 +1,153 @@
+//! The plugin's state: settings, the engine under its lock, and the nonblocking operations under way.
+
+use std::collections::HashSet;
+use std::os::raw::c_int;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hetccl_mca::{modex_put, register_progress, unregister_progress};
+use hetccl_runtime::{Process, Settings, TransportChoice};
+use once_cell::sync::OnceCell;
+
+use crate::execute::Active;
+use crate::reduction::OpenMpiReducer;
+use crate::wire;
+
+/// How much hetccl tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Verbosity(pub(crate) c_int);
+
+impl Verbosity {
+    /// Which wire, and why.
+    pub(crate) const WIRE: Verbosity = Verbosity(1);
+    /// The algorithm of each kind of call.
+    pub(crate) const ALGORITHM: Verbosity = Verbosity(2);
+}
+
+/// How long MPI_Finalize waits for UCX to hand over what is still under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that is used under the lock.
+pub(crate) struct Engine {
+    pub(crate) process: Process,
+    /// Nonblocking operations under way, oldest first.
+    pub(crate) active: Vec<Box<Active>>,
+    /// What has been told already, at [`Verbosity::ALGORITHM`].
+    pub(crate) told: HashSet<(usize, &'static str, &'static str, usize)>,
+}
+
+/// The process's one plugin.
+pub(crate) struct Plugin {
+    pub(crate) verbosity: Verbosity,
+    pub(crate) settings: Settings,
+    engine: Mutex<Engine>,
+    /// Why UCX can't be used here; `None` when it can.
+    pub(crate) ucx_trouble: OnceCell<Option<String>>,
+    /// What MPI_COMM_WORLD agreed on: whether this job uses UCX.
+    pub(crate) job_uses_ucx: OnceCell<bool>,
+    /// Operations in `Engine::active`, readable without the lock.
+    active: AtomicUsize,
+    listening: AtomicBool,
+}
+
+static PLUGIN: OnceCell<Plugin> = OnceCell::new();
+
+impl Plugin {
+    /// Keeps the settings. Later calls in the same process (a second registration) change nothing.
+    pub(crate) fn configure(settings: Settings, verbosity: Verbosity) {
+        PLUGIN.get_or_init(|| Plugin {
+            verbosity,
+            engine: Mutex::new(Engine {
+                process: Process::new(settings.clone(), Box::new(OpenMpiReducer)),
+                active: Vec::new(),
+                told: HashSet::new(),
+            }),
+            settings,
+            ucx_trouble: OnceCell::new(),
+            job_uses_ucx: OnceCell::new(),
+            active: AtomicUsize::new(0),
+            listening: AtomicBool::new(false),
+        });
+    }
+
+    /// The plugin.
+    ///
+    /// # Panics
+    /// Before the component's parameters are registered; Open MPI does that first.
+    #[inline]
+    pub(crate) fn get() -> &'static Plugin {
+        PLUGIN.get().expect("Open MPI registers a component's parameters before it uses it")
+    }
+
+    /// Starts UCX if it may be used and publishes its address. Every rank publishes something.
+    pub(crate) fn open() {
+        let plugin = Plugin::get();
+        let started = match plugin.settings.transport {
+            TransportChoice::Pml => Err("coll_hetccl_transport is pml".to_owned()),
+            _ => wire::start_ucx(),
+        };
+        let (address, trouble) = match started {
+            Ok((fabric, address)) => {
+                plugin.lock().process.use_ucx(fabric);
+                (address, None)
+            }
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        let trouble = match modex_put(wire::ADDRESS_KEY, &wire::publish(&address)) {
+            Ok(()) => trouble,
+            Err(status) => Some(format!("its address could not be published (status {status})")),
+        };
+        let _ = plugin.ucx_trouble.set(trouble);
+    }
+
+    /// Ends UCX. Every communicator is gone by now.
+    pub(crate) fn close() {
+        let Some(plugin) = PLUGIN.get() else { return };
+        if plugin.listening.swap(false, Ordering::AcqRel) {
+            unregister_progress(crate::execute::progress_callback);
+        }
+        let mut engine = plugin.lock();
+        // What a program left unfinished stays so: its buffers may still be written to.
+        for active in engine.active.drain(..) {
+            std::mem::forget(active);
+        }
+        if let Some(fabric) = engine.process.take_fabric() {
+            // A peer that is gone already can't be waited for; the process ends anyway.
+            let _ = fabric.close(Instant::now() + CLOSE_PATIENCE);
+        }
+    }
+
+    /// The engine. A panic under the lock has failed its communicator; the others go on.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine, unless somebody works on it right now.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Lets Open MPI's progress drive hetccl's from now on.
+    pub(crate) fn listen(&self) {
+        if !self.listening.swap(true, Ordering::AcqRel) {
+            register_progress(crate::execute::progress_callback);
+        }
+    }
+
+    /// Notes how many operations are active.
+    pub(crate) fn note_active(&self, count: usize) {
+        self.active.store(count, Ordering::Release);
+    }
+
+    /// Whether nonblocking operations are under way.
+    pub(crate) fn has_active(&self) -> bool {
+        self.active.load(Ordering::Acquire) > 0
+    }
+}

@@ -1,0 +1,35 @@
+//! Errors to MPI error classes. The only place that does it.
+
+use std::os::raw::c_int;
+
+use hetccl_core::TransportError;
+use hetccl_mca::sys;
+use hetccl_runtime::Error;
+
+pub(crate) const SUCCESS: c_int = sys::MPI_SUCCESS as c_int;
+
+/// The class of a failed message, copy or reduction.
+pub(crate) fn of_transport(error: &TransportError) -> c_int {
+    match error {
+        TransportError::Truncated { .. } => sys::MPI_ERR_TRUNCATE as c_int,
+        // The PML's own code is an MPI error class already, or one of Open MPI's negative ones, which it maps itself.
+        TransportError::Failed { operation, native_code, .. } if operation.starts_with("PML") => {
+            *native_code
+        }
+        // MPI_ERR_PROC_FAILED comes with Open MPI 5's fault tolerance.
+        TransportError::PeerFailed { .. } | TransportError::Unreachable { .. } => {
+            sys::MPI_ERR_OTHER as c_int
+        }
+        TransportError::Failed { .. } => sys::MPI_ERR_INTERN as c_int,
+    }
+}
+
+/// The class of a failed collective, after telling the user what failed, where and with whom.
+pub(crate) fn report(error: &Error) -> c_int {
+    eprintln!("hetccl: {error}");
+    match error {
+        Error::Step { source, .. } => of_transport(source),
+        Error::NoAlgorithm { .. } => sys::MPI_ERR_UNSUPPORTED_OPERATION as c_int,
+        Error::OutOfMemory { .. } => sys::MPI_ERR_NO_MEM as c_int,
+    }
+}

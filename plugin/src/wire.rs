@@ -1,0 +1,143 @@
+//! Which wire a communicator gets, and the addresses that UCX needs.
+
+use std::ffi::CStr;
+
+use hetccl_core::{Rank, TransportError};
+use hetccl_mca::{CommunicatorRef, PmlTransport, coll_verbose, modex_get, my_name, pml_name};
+use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
+use hetccl_runtime::{TransportChoice, Wire};
+
+use crate::agreement::{self, Ballot};
+use crate::state::{Plugin, Verbosity};
+
+/// Under this key each process publishes its UCX address.
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.ucx.1";
+
+/// What is published: one byte that says whether an address follows, so that every process publishes something.
+pub(crate) fn publish(address: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![u8::from(!address.is_empty())];
+    bytes.extend_from_slice(address);
+    bytes
+}
+
+/// UCX, and this process's address in it.
+///
+/// # Errors
+/// Why it can't be used here, and what to do.
+pub(crate) fn start_ucx() -> Result<(Fabric, Vec<u8>), String> {
+    // SAFETY: in MPI_Init, where a program has one thread that touches the environment.
+    let library = unsafe { Library::load() }.map_err(|error| error.to_string())?;
+    let params = FabricParams { remote_memory: false, ..FabricParams::default() };
+    let fabric = Fabric::open(library, &params).map_err(|error| error.to_string())?;
+    let address = fabric.address().to_vec();
+    Ok((fabric, address))
+}
+
+/// The wire for a new communicator; every rank of it calls this at the same time.
+///
+/// # Errors
+/// An MPI error class, when the ranks differ or UCX was demanded and can't be had; the user has been told.
+pub(crate) fn choose(comm: CommunicatorRef) -> Result<Wire, i32> {
+    let plugin = Plugin::get();
+    let group = comm.group();
+    if comm.is_world() {
+        let uses_ucx = agree_in_world(plugin, comm)?;
+        let _ = plugin.job_uses_ucx.set(uses_ucx);
+    }
+    if group.remote_size.is_none() && group.len() == 1 {
+        return Ok(Wire::Alone);
+    }
+    let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
+    if comm.reaches_other_jobs(my_name().job()) {
+        use_ucx = agreement::agree(comm, Ballot::new(use_ucx, 0))?.ucx;
+    }
+    if use_ucx { ucx_wire(comm) } else { Ok(Wire::Foreign(Box::new(PmlTransport::new(comm)))) }
+}
+
+/// All ranks of the job: can everybody use UCX, and is everybody's hetccl the same?
+fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<bool, i32> {
+    let trouble = plugin.ucx_trouble.get().cloned().flatten();
+    let ballot = Ballot::new(trouble.is_none(), digest(plugin));
+    let result = agreement::agree(comm, ballot)?;
+    if !result.same {
+        let text = format!(
+            "The ranks of this job run different versions of hetccl ({} here) or have different coll_hetccl \
+             parameters. Install the same version on all hosts and give parameters with mpirun --mca, which \
+             passes them to all ranks.",
+            env!("CARGO_PKG_VERSION")
+        );
+        hetccl_mca::show_error("hetccl: the ranks differ", &text);
+        return Err(hetccl_mca::sys::OMPI_ERR_BAD_PARAM);
+    }
+    if !result.ucx && plugin.settings.transport == TransportChoice::Ucx {
+        report_no_ucx(comm, trouble.as_deref());
+        return Err(hetccl_mca::sys::OMPI_ERR_NOT_AVAILABLE);
+    }
+    tell_wire(plugin, comm, result.ucx, trouble.as_deref());
+    Ok(result.ucx)
+}
+
+fn report_no_ucx(comm: CommunicatorRef, trouble: Option<&str>) {
+    let rank = comm.group().rank;
+    let (here, next) = match trouble {
+        Some(why) => (why, "Install UCX (Debian: libucx0), or let coll_hetccl_transport be auto or pml."),
+        // The ranks where it is say nothing: those where it is not do.
+        None => return,
+    };
+    let text = format!(
+        "coll_hetccl_transport is ucx, and UCX can't be used on rank {rank} of MPI_COMM_WORLD: {here}.\n{next}"
+    );
+    hetccl_mca::show_error("hetccl: UCX was demanded and is not available", &text);
+}
+
+/// One line, on rank 0, for those who asked.
+fn tell_wire(plugin: &Plugin, comm: CommunicatorRef, ucx: bool, trouble: Option<&str>) {
+    if comm.group().rank != Rank(0) {
+        return;
+    }
+    let line = if ucx {
+        "hetccl: messages go over ucx: every rank can use it".to_owned()
+    } else {
+        let why = trouble.unwrap_or("another rank can't use UCX");
+        format!("hetccl: messages go over pml ({}), not ucx: {why}", pml_name())
+    };
+    if plugin.verbosity >= Verbosity::WIRE {
+        eprintln!("{line}");
+    }
+    coll_verbose(1, &line);
+}
+
+/// What must be equal on all ranks: version and settings.
+fn digest(plugin: &Plugin) -> u64 {
+    // FNV-1a; only equality matters.
+    let text = format!("{} {:?}", env!("CARGO_PKG_VERSION"), plugin.settings);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// # Errors
+/// An MPI error class, when the communicator is larger than UCX tags can tell apart; the user has been told.
+fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
+    let resolve = move |rank: Rank| {
+        let peer = comm.peer_of(rank);
+        let published = modex_get(peer, ADDRESS_KEY).map_err(|status| TransportError::Unreachable {
+            peer: rank,
+            reason: format!("it published no UCX address (status {status}); does it run hetccl too?"),
+        })?;
+        match published.split_first() {
+            Some((1, address)) => Ok((peer.0, address.to_vec())),
+            _ => Err(TransportError::Unreachable {
+                peer: rank,
+                reason: "it can't use UCX".to_owned(),
+            }),
+        }
+    };
+    match Channel::new(comm.context(), comm.group(), Box::new(resolve)) {
+        Ok(channel) => Ok(Wire::Ucx(Box::new(channel))),
+        Err(error) => {
+            hetccl_mca::show_error("hetccl: a communicator can't use UCX", &error.to_string());
+            Err(hetccl_mca::sys::OMPI_ERR_NOT_SUPPORTED)
+        }
+    }
+}
