@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::os::raw::c_int;
 
 use hetccl_core::{Collective, Layout};
-use hetccl_mca::{DatatypeRef, OpRef, is_in_place};
+use hetccl_mca::{DatatypeRef, OpRef};
 
-use super::arguments::{MpiDatatype, MpiOp, count};
+use super::arguments::{MpiDatatype, MpiOp, count, shares_buffer};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::state::Plugin;
@@ -26,7 +26,7 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     // SAFETY: Open MPI passes live handles.
     let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
-    let in_place = is_in_place(sbuf);
+    let in_place = shares_buffer(sbuf, rbuf);
     let input = if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
     let settings = &Plugin::get().settings;
     let layout = Layout::uniform(count(n));

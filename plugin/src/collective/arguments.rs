@@ -5,7 +5,7 @@ use std::os::raw::c_int;
 use std::sync::Arc;
 
 use hetccl_core::{Block, Group, Neighbours, Rank, Root};
-use hetccl_mca::{DatatypeRef, sys};
+use hetccl_mca::{DatatypeRef, is_in_place, sys};
 
 use crate::module::ModuleState;
 use crate::view::Elements;
@@ -23,6 +23,12 @@ const MPI_ROOT: c_int = -4;
 /// A count that MPI has found not to be negative.
 pub(super) fn count(value: c_int) -> usize {
     usize::try_from(value).unwrap_or(0)
+}
+
+/// Whether a reduction finds its contribution where its result goes. MPI programs say `MPI_IN_PLACE`; Open MPI itself
+/// also passes the same address twice.
+pub(super) fn shares_buffer(sbuf: *const c_void, rbuf: *mut c_void) -> bool {
+    is_in_place(sbuf) || (sbuf.addr() == rbuf.addr() && !sbuf.is_null())
 }
 
 /// The root's rank as the engine wants it.

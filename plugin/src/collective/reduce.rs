@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::os::raw::c_int;
 
 use hetccl_core::{Collective, Layout};
-use hetccl_mca::{DatatypeRef, OpRef, is_in_place};
+use hetccl_mca::{DatatypeRef, OpRef};
 
-use super::arguments::{MpiDatatype, MpiOp, count, is_root, root, takes_part};
+use super::arguments::{MpiDatatype, MpiOp, count, is_root, root, shares_buffer, takes_part};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::state::Plugin;
@@ -42,7 +42,7 @@ unsafe fn translate(
     // SAFETY: Open MPI passes live handles.
     let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
     let at_root = is_root(group, root);
-    let in_place = at_root && group.remote_size.is_none() && is_in_place(sbuf);
+    let in_place = at_root && group.remote_size.is_none() && shares_buffer(sbuf, rbuf);
     let layout = Layout::uniform(count(n));
     let mut prepared =
         Prepared::reduction(Collective::Reduce, group, settings, layout, op, datatype)
