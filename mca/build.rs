@@ -36,7 +36,8 @@ impl OpenMpi {
         };
         for compiler in &candidates {
             let ask = |what: &str| {
-                let output = Command::new(compiler).arg(format!("--showme:{what}")).output().ok()?;
+                let output =
+                    Command::new(compiler).arg(format!("--showme:{what}")).output().ok()?;
                 output.status.success().then(|| {
                     let text = String::from_utf8_lossy(&output.stdout).into_owned();
                     text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
@@ -90,7 +91,9 @@ fn check_abi(internal: &Path) {
     if header.contains("mca_coll_base_module_2_3_0_t") {
         println!("cargo::rustc-cfg=coll_2_3_0");
     } else {
-        fail("this Open MPI's coll interface is not 2.3.0: hetccl builds against Open MPI 4.1 so far");
+        fail(
+            "this Open MPI's coll interface is not 2.3.0: hetccl builds against Open MPI 4.1 so far",
+        );
     }
 }
 

@@ -87,5 +87,7 @@ fn find_include() -> Option<PathBuf> {
     }
     let known = pkg_config::Config::new().cargo_metadata(false).probe("ucx").ok();
     let known = known.into_iter().flat_map(|library| library.include_paths);
-    known.chain(["/usr/include", "/usr/local/include"].map(PathBuf::from)).find(|folder| holds(folder))
+    known
+        .chain(["/usr/include", "/usr/local/include"].map(PathBuf::from))
+        .find(|folder| holds(folder))
 }

@@ -10,7 +10,9 @@ use hetccl_runtime::{SETTINGS, Settings, TransportChoice};
 use serde::Serialize;
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  hetccl info\n  hetccl info --algorithms\n  hetccl info --json | jq .ucx")]
+#[command(
+    after_help = "Examples:\n  hetccl info\n  hetccl info --algorithms\n  hetccl info --json | jq .ucx"
+)]
 pub struct Args {
     /// Print everything as JSON
     #[arg(long)]
@@ -81,7 +83,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let info = collect();
     let mut out = std::io::stdout().lock();
     let written = if args.json {
-        serde_json::to_writer_pretty(&mut out, &info).map_err(Into::into).and_then(|()| writeln!(out))
+        serde_json::to_writer_pretty(&mut out, &info)
+            .map_err(Into::into)
+            .and_then(|()| writeln!(out))
     } else {
         print(&info, args, &mut out)
     };
@@ -144,7 +148,9 @@ fn open_mpi() -> Found {
             let place = find_program("ompi_info").map(|p| format!(", {}", p.display()));
             found(version + &place.unwrap_or_default())
         }
-        Err(why) => missing(format!("{why}; install Open MPI (Debian: openmpi-bin) or add it to PATH")),
+        Err(why) => {
+            missing(format!("{why}; install Open MPI (Debian: openmpi-bin) or add it to PATH"))
+        }
     }
 }
 
@@ -166,10 +172,7 @@ fn tested() -> Vec<Tested> {
             what: "GPU memory",
             how: "not in this version: device pointers are not recognised",
         },
-        Tested {
-            what: "InfiniBand, RoCE",
-            how: "never run; UCX would be asked to use them",
-        },
+        Tested { what: "InfiniBand, RoCE", how: "never run; UCX would be asked to use them" },
     ]
 }
 

@@ -128,7 +128,8 @@ impl CommunicatorRef {
                 destinations.as_mut_ptr(),
             )
         })?;
-        let ranks = |list: Vec<i32>| list.into_iter().map(|r| u32::try_from(r).ok().map(Rank)).collect();
+        let ranks =
+            |list: Vec<i32>| list.into_iter().map(|r| u32::try_from(r).ok().map(Rank)).collect();
         // SAFETY: the communicator is live.
         let kind = unsafe { sys::hetccl_comm_topology(self.as_ptr()) };
         Ok(Topology {

@@ -72,7 +72,12 @@ impl PmlTransport {
 }
 
 impl Transport for PmlTransport {
-    fn send(&mut self, peer: Rank, tag: MessageTag, from: Region) -> Result<Posted, TransportError> {
+    fn send(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        from: Region,
+    ) -> Result<Posted, TransportError> {
         let (communicator, rank) = self.route(peer);
         let mut request = std::ptr::null_mut();
         // SAFETY: the region stays valid until the message has finished or is cancelled (the engine's promise).
@@ -90,7 +95,12 @@ impl Transport for PmlTransport {
         self.keep(Pending { request, peer, room_bytes: from.len_bytes, receives: false })
     }
 
-    fn recv(&mut self, peer: Rank, tag: MessageTag, into: Region) -> Result<Posted, TransportError> {
+    fn recv(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
         let (communicator, rank) = self.route(peer);
         let mut request = std::ptr::null_mut();
         // SAFETY: the region stays valid until the message has finished or is cancelled (the engine's promise).

@@ -105,7 +105,8 @@ fn exchange(
         len_bytes: BALLOT_BYTES,
         memory: MemoryType::Host,
     };
-    let receive = wire.recv(from, tag, region(into.as_mut_ptr().expose_provenance())).map_err(failed)?;
+    let receive =
+        wire.recv(from, tag, region(into.as_mut_ptr().expose_provenance())).map_err(failed)?;
     let send = wire.send(to, tag, region(out.as_ptr().expose_provenance())).map_err(failed)?;
     finish(wire, receive)?;
     finish(wire, send)?;

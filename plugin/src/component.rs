@@ -5,9 +5,11 @@ use std::ffi::CStr;
 use std::os::raw::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use hetccl_core::algorithms::{self, Scope};
 use hetccl_core::Collective;
-use hetccl_mca::{CommunicatorRef, ParameterError, Parameters, named_in_coll, parameter_was_set, sys};
+use hetccl_core::algorithms::{self, Scope};
+use hetccl_mca::{
+    CommunicatorRef, ParameterError, Parameters, named_in_coll, parameter_was_set, sys,
+};
 use hetccl_runtime::{SETTINGS, Settings, TransportChoice};
 
 use crate::module;
@@ -75,8 +77,7 @@ const fn decimal(text: &str) -> c_int {
 
 extern "C" fn register() -> c_int {
     // SAFETY: the description is a static of this object.
-    let parameters =
-        unsafe { Parameters::of(&raw const mca_coll_hetccl_component.collm_version) };
+    let parameters = unsafe { Parameters::of(&raw const mca_coll_hetccl_component.collm_version) };
     match read_parameters(&parameters) {
         Ok(()) => sys::OMPI_SUCCESS as c_int,
         Err(error) => {

@@ -90,7 +90,8 @@ impl View {
     /// The view spans the user's memory from the first to the last byte of any run; what lies between is left alone.
     fn blocks_in_place(runs: &[Elements]) -> (View, Vec<Block>) {
         let filled = || runs.iter().filter(|run| run.bytes() > 0);
-        let Some(base) = filled().map(|run| run.first_byte()).min_by_key(|first| first.addr()) else {
+        let Some(base) = filled().map(|run| run.first_byte()).min_by_key(|first| first.addr())
+        else {
             return (View::none(), vec![Block::default(); runs.len()]);
         };
         let end = filled().map(|run| run.first_byte().addr() + run.bytes()).max().unwrap_or(0);

@@ -80,7 +80,9 @@ fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<bool, i32> {
 fn report_no_ucx(comm: CommunicatorRef, trouble: Option<&str>) {
     let rank = comm.group().rank;
     let (here, next) = match trouble {
-        Some(why) => (why, "Install UCX (Debian: libucx0), or let coll_hetccl_transport be auto or pml."),
+        Some(why) => {
+            (why, "Install UCX (Debian: libucx0), or let coll_hetccl_transport be auto or pml.")
+        }
         // The ranks where it is say nothing: those where it is not do.
         None => return,
     };
@@ -121,10 +123,13 @@ fn digest(plugin: &Plugin) -> u64 {
 fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
     let resolve = move |rank: Rank| {
         let peer = comm.peer_of(rank);
-        let published = modex_get(peer, ADDRESS_KEY).map_err(|status| TransportError::Unreachable {
-            peer: rank,
-            reason: format!("it published no UCX address (status {status}); does it run hetccl too?"),
-        })?;
+        let published =
+            modex_get(peer, ADDRESS_KEY).map_err(|status| TransportError::Unreachable {
+                peer: rank,
+                reason: format!(
+                    "it published no UCX address (status {status}); does it run hetccl too?"
+                ),
+            })?;
         match published.split_first() {
             Some((1, address)) => Ok((peer.0, address.to_vec())),
             _ => Err(TransportError::Unreachable {

@@ -2,7 +2,8 @@
 
 use hetccl_core::algorithms::Algorithm;
 use hetccl_core::{
-    Binding, Call, Collective, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport, TransportError,
+    Binding, Call, Collective, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport,
+    TransportError,
 };
 use hetccl_ucx::{Fabric, Port};
 
@@ -189,7 +190,9 @@ impl Process {
     pub fn cancel(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
         if operation.state == State::Running {
             let run = &mut operation.run;
-            with_transport(&mut self.fabric, &mut communicator.wire, |transport| run.cancel(transport));
+            with_transport(&mut self.fabric, &mut communicator.wire, |transport| {
+                run.cancel(transport)
+            });
         }
         if operation.state != State::Finished {
             self.retire(communicator, operation);

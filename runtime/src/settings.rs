@@ -142,9 +142,16 @@ impl Settings {
     /// # Errors
     /// An unknown name, or a value below its minimum.
     pub fn set_number(&mut self, name: &str, value: i64) -> Result<(), SettingError> {
-        let error = |expected: String| SettingError { name: name.into(), value: value.to_string(), expected };
+        let error = |expected: String| SettingError {
+            name: name.into(),
+            value: value.to_string(),
+            expected,
+        };
         let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| {
-            error(format!("one of the settings {}", SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")))
+            error(format!(
+                "one of the settings {}",
+                SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+            ))
         })?;
         match usize::try_from(value) {
             Ok(value) if value >= setting.min => (setting.set)(self, value),
@@ -157,7 +164,11 @@ impl Settings {
     ///
     /// # Errors
     /// An unknown name; the error lists the known ones.
-    pub fn set_algorithm(&mut self, collective: Collective, algorithm: &str) -> Result<(), SettingError> {
+    pub fn set_algorithm(
+        &mut self,
+        collective: Collective,
+        algorithm: &str,
+    ) -> Result<(), SettingError> {
         self.choices.force(collective, algorithm).map_err(|known| SettingError {
             name: format!("{}_algorithm", collective.name()),
             value: algorithm.into(),
@@ -175,7 +186,9 @@ mod tests {
         let mut settings = Settings::default();
         let error = settings.set_algorithm(Collective::Allreduce, "magic").unwrap_err();
         assert!(error.to_string().contains("recursive_doubling"), "{error}");
-        assert!(settings.set_number("chunk_bytes", 1).unwrap_err().to_string().contains("256 or more"));
+        assert!(
+            settings.set_number("chunk_bytes", 1).unwrap_err().to_string().contains("256 or more")
+        );
         assert!(settings.set_number("chunk_bytes", -1).is_err());
         assert!(settings.set_number("nonsense", 1).unwrap_err().expected.contains("chunk_bytes"));
         settings.set_number("chunk_bytes", 4096).unwrap();

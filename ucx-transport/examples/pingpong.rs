@@ -39,11 +39,17 @@ fn run(rank: Rank, from: &mut dyn BufRead, to: &mut dyn Write) -> Result<(), Box
     let settings = std::env::var("HETCCL_PINGPONG_SETTINGS").unwrap_or_default();
     let settings = settings.split_whitespace().filter_map(|setting| setting.split_once('='));
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let params = FabricParams { estimated_endpoints: 2, processes_per_node: 2, settings, ..Default::default() };
+    let params = FabricParams {
+        estimated_endpoints: 2,
+        processes_per_node: 2,
+        settings,
+        ..Default::default()
+    };
     let mut fabric = Fabric::open(library, &params)?;
     let peer_address = exchange(fabric.address(), from, to)?;
     let group = Group { rank, size: 2, remote_size: None };
-    let mut channel = Channel::new(1, group, Box::new(move |peer| Ok((peer.0.into(), peer_address.clone()))))?;
+    let mut channel =
+        Channel::new(1, group, Box::new(move |peer| Ok((peer.0.into(), peer_address.clone()))))?;
     if rank == Rank(0) {
         println!("UCX {:?}, address {} bytes", library.version(), fabric.address().len());
         println!("{:>10} {:>12} {:>10}", "bytes", "half rtt us", "MiB/s");
@@ -56,7 +62,10 @@ fn run(rank: Rank, from: &mut dyn BufRead, to: &mut dyn Write) -> Result<(), Box
         let took = pingpong(&mut port, rank, bytes, iterations)?;
         if rank == Rank(0) {
             let half_us = took.as_secs_f64() * 1e6 / (2 * iterations) as f64;
-            println!("{bytes:>10} {half_us:>12.3} {:>10.0}", bytes as f64 / half_us * 1e6 / (1 << 20) as f64);
+            println!(
+                "{bytes:>10} {half_us:>12.3} {:>10.0}",
+                bytes as f64 / half_us * 1e6 / (1 << 20) as f64
+            );
         }
     }
     fabric.close(Instant::now() + Duration::from_secs(5))?;
@@ -102,11 +111,19 @@ fn test(port: &mut Port<'_>, handle: Handle) -> Result<bool, TransportError> {
 }
 
 fn region(bytes: &mut [u8]) -> Region {
-    Region { address: Address(bytes.as_mut_ptr() as usize), len_bytes: bytes.len(), memory: MemoryType::Host }
+    Region {
+        address: Address(bytes.as_mut_ptr() as usize),
+        len_bytes: bytes.len(),
+        memory: MemoryType::Host,
+    }
 }
 
 /// Sends this process's address as a line of hexadecimal digits and reads the other's.
-fn exchange(address: &[u8], from: &mut dyn BufRead, to: &mut dyn Write) -> Result<Vec<u8>, Box<dyn Error>> {
+fn exchange(
+    address: &[u8],
+    from: &mut dyn BufRead,
+    to: &mut dyn Write,
+) -> Result<Vec<u8>, Box<dyn Error>> {
     let line: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
     writeln!(to, "{line}")?;
     to.flush()?;

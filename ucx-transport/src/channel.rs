@@ -63,7 +63,11 @@ impl Channel {
 
     /// The number of the endpoint to `peer` in `fabric`, made where there is none yet.
     #[inline]
-    pub(crate) fn endpoint(&mut self, fabric: &mut Fabric, peer: Rank) -> Result<u32, TransportError> {
+    pub(crate) fn endpoint(
+        &mut self,
+        fabric: &mut Fabric,
+        peer: Rank,
+    ) -> Result<u32, TransportError> {
         match self.endpoints.get(peer.index()) {
             Some(&endpoint) if endpoint != NONE => Ok(endpoint),
             _ => self.connect(fabric, peer),
@@ -118,7 +122,10 @@ impl Channel {
 
 impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Channel").field("context", &self.context).field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Channel")
+            .field("context", &self.context)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,7 +133,12 @@ impl std::fmt::Debug for Channel {
 mod tests {
     use super::*;
 
-    fn channel(context: u32, rank: u32, size: u32, remote_size: Option<u32>) -> Result<Channel, Error> {
+    fn channel(
+        context: u32,
+        rank: u32,
+        size: u32,
+        remote_size: Option<u32>,
+    ) -> Result<Channel, Error> {
         let group = Group { rank: Rank(rank), size, remote_size };
         Channel::new(context, group, Box::new(|_| Ok((0, Vec::new()))))
     }
@@ -139,7 +151,11 @@ mod tests {
         assert_eq!(lower.send_tag(Rank(4), tag), upper.recv_tag(Rank(2), tag));
         assert_ne!(lower.send_tag(Rank(4), tag), upper.send_tag(Rank(2), tag));
         let last = MessageTag { sequence: 0x1334, step: 0xfffe };
-        assert_eq!(lower.send_tag(Rank(4), tag), lower.send_tag(Rank(4), last), "the number is taken modulo 256");
+        assert_eq!(
+            lower.send_tag(Rank(4), tag),
+            lower.send_tag(Rank(4), last),
+            "the number is taken modulo 256"
+        );
     }
 
     #[test]

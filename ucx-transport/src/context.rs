@@ -127,7 +127,8 @@ fn init(
     let (major, minor) = API_VERSION;
     let mut raw = ptr::null_mut();
     // SAFETY: parameters, configuration and the place for the result are valid; the name is a constant.
-    let status = unsafe { library.api().ucp_init_version(major, minor, &ucp_params, config.raw, &mut raw) };
+    let status =
+        unsafe { library.api().ucp_init_version(major, minor, &ucp_params, config.raw, &mut raw) };
     Error::check(library, "ucp_init", status)?;
     Ok(raw)
 }
@@ -161,8 +162,9 @@ impl Config {
             return Err(bad("a zero byte inside"));
         };
         // SAFETY: the configuration lives; UCX copies both strings.
-        let status =
-            unsafe { self.library.api().ucp_config_modify(self.raw, c_name.as_ptr(), c_value.as_ptr()) };
+        let status = unsafe {
+            self.library.api().ucp_config_modify(self.raw, c_name.as_ptr(), c_value.as_ptr())
+        };
         match status {
             sys::UCS_OK => Ok(()),
             status => Err(bad(&self.library.status_text(status))),

@@ -46,7 +46,8 @@ impl Endpoint {
         };
         // SAFETY: the worker lives; the address is a worker's, as its owner published it; the handler's argument lives
         // until the endpoint has been closed and dropped.
-        let status = unsafe { library.api().ucp_ep_create(worker.raw(), &params, &mut endpoint.raw) };
+        let status =
+            unsafe { library.api().ucp_ep_create(worker.raw(), &params, &mut endpoint.raw) };
         match status {
             sys::UCS_OK => Ok(endpoint),
             status => Err(transport_error(library, "ucp_ep_create", peer, status)),
@@ -69,7 +70,10 @@ impl Endpoint {
     /// The failure as an error.
     #[cold]
     pub(crate) fn failure_error(&self, peer: Rank) -> TransportError {
-        TransportError::PeerFailed { peer, reason: format!("UCX: {}", self.library.status_text(self.failure())) }
+        TransportError::PeerFailed {
+            peer,
+            reason: format!("UCX: {}", self.library.status_text(self.failure())),
+        }
     }
 
     /// Starts to close: by force (all that is outstanding is cancelled, nothing is awaited from the peer) where that
@@ -88,7 +92,8 @@ impl Endpoint {
             ..Default::default()
         };
         // SAFETY: the endpoint has not been closed before, as its handle is there; the parameters are valid.
-        let started = sys::started(unsafe { self.library.api().ucp_ep_close_nbx(self.raw, &params) });
+        let started =
+            sys::started(unsafe { self.library.api().ucp_ep_close_nbx(self.raw, &params) });
         self.raw = ptr::null_mut();
         // SAFETY: as in `failure`.
         let failure = unsafe { &self.health.as_ref().failure };
@@ -111,7 +116,11 @@ impl Drop for Endpoint {
 }
 
 /// UCX's error handler: the peer is gone, or the way to it.
-unsafe extern "C" fn failed(health: *mut c_void, _endpoint: sys::ucp_ep_h, status: sys::ucs_status_t) {
+unsafe extern "C" fn failed(
+    health: *mut c_void,
+    _endpoint: sys::ucp_ep_h,
+    status: sys::ucs_status_t,
+) {
     // SAFETY: the argument given in `connect`, which outlives the worker.
     let health = unsafe { &*health.cast::<Health>() };
     if health.failure.get() == sys::UCS_OK {

@@ -39,7 +39,9 @@ pub enum Error {
         limit: u64,
     },
     /// Endpoints were not closed in time.
-    #[error("{endpoints} UCX endpoints were not closed in time, their peers don't answer; they were dropped")]
+    #[error(
+        "{endpoints} UCX endpoints were not closed in time, their peers don't answer; they were dropped"
+    )]
     NotClosed {
         /// How many.
         endpoints: usize,
@@ -71,14 +73,14 @@ pub(crate) fn transport_error(
 ) -> TransportError {
     let reason = library.status_text(status);
     match status {
-        sys::UCS_ERR_UNREACHABLE | sys::UCS_ERR_SOME_CONNECTS_FAILED | sys::UCS_ERR_INVALID_ADDR => {
-            TransportError::Unreachable {
-                peer,
-                reason: format!(
-                    "{operation}: {reason} (no UCX transport in common; UCX_TLS and UCX_NET_DEVICES choose them)"
-                ),
-            }
-        }
+        sys::UCS_ERR_UNREACHABLE
+        | sys::UCS_ERR_SOME_CONNECTS_FAILED
+        | sys::UCS_ERR_INVALID_ADDR => TransportError::Unreachable {
+            peer,
+            reason: format!(
+                "{operation}: {reason} (no UCX transport in common; UCX_TLS and UCX_NET_DEVICES choose them)"
+            ),
+        },
         status if is_endpoint_failure(status) => {
             TransportError::PeerFailed { peer, reason: format!("{operation}: {reason}") }
         }

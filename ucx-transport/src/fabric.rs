@@ -165,12 +165,20 @@ impl Fabric {
     }
 
     /// The number of the endpoint to the process `key`, made from its address where there is none yet.
-    pub(crate) fn connect(&mut self, key: u64, peer: Rank, address: &[u8]) -> Result<u32, TransportError> {
+    pub(crate) fn connect(
+        &mut self,
+        key: u64,
+        peer: Rank,
+        address: &[u8],
+    ) -> Result<u32, TransportError> {
         if let Some(&number) = self.by_key.get(&key) {
             return Ok(number);
         }
         if address.is_empty() {
-            return Err(TransportError::Unreachable { peer, reason: "it has published no UCX address".into() });
+            return Err(TransportError::Unreachable {
+                peer,
+                reason: "it has published no UCX address".into(),
+            });
         }
         let endpoint = Endpoint::connect(self.library, &mut self.worker, peer, address)?;
         let number = self.endpoints.len() as u32;
@@ -192,7 +200,13 @@ impl Fabric {
         let (index, param) = self.begin(Kind::Send, endpoint, peer, from);
         // SAFETY: endpoint and parameters are valid; whoever made the region keeps it until the operation is over.
         let pointer = unsafe {
-            self.library.api().ucp_tag_send_nbx(raw, from.address.0 as *const _, from.len_bytes, tag, &param)
+            self.library.api().ucp_tag_send_nbx(
+                raw,
+                from.address.0 as *const _,
+                from.len_bytes,
+                tag,
+                &param,
+            )
         };
         self.settle(index, pointer)
     }
@@ -250,7 +264,14 @@ impl Fabric {
         let buffer = from.address.0 as *const c_void;
         // SAFETY: endpoint, key and parameters are valid; the caller vouches for both memories.
         let pointer = unsafe {
-            self.library.api().ucp_put_nbx(raw, buffer, from.len_bytes, remote_address, raw_key, &param)
+            self.library.api().ucp_put_nbx(
+                raw,
+                buffer,
+                from.len_bytes,
+                remote_address,
+                raw_key,
+                &param,
+            )
         };
         self.settle(index, pointer)
     }
@@ -272,7 +293,14 @@ impl Fabric {
         let buffer = into.address.0 as *mut c_void;
         // SAFETY: endpoint, key and parameters are valid; the caller vouches for both memories.
         let pointer = unsafe {
-            self.library.api().ucp_get_nbx(raw, buffer, into.len_bytes, remote_address, raw_key, &param)
+            self.library.api().ucp_get_nbx(
+                raw,
+                buffer,
+                into.len_bytes,
+                remote_address,
+                raw_key,
+                &param,
+            )
         };
         self.settle(index, pointer)
     }
@@ -379,7 +407,10 @@ impl Fabric {
     fn usable(&self, endpoint: u32, peer: Rank) -> Result<sys::ucp_ep_h, TransportError> {
         match self.endpoints.get(endpoint as usize) {
             Some(known) => known.usable().ok_or_else(|| known.failure_error(peer)),
-            None => Err(TransportError::Unreachable { peer, reason: "UCX was closed and opened again".into() }),
+            None => Err(TransportError::Unreachable {
+                peer,
+                reason: "UCX was closed and opened again".into(),
+            }),
         }
     }
 
@@ -409,7 +440,11 @@ impl Fabric {
 
     /// Sorts what UCX answered to a new operation. The callback may have run already.
     #[inline]
-    fn settle(&mut self, index: u32, pointer: sys::ucs_status_ptr_t) -> Result<Posted, TransportError> {
+    fn settle(
+        &mut self,
+        index: u32,
+        pointer: sys::ucs_status_ptr_t,
+    ) -> Result<Posted, TransportError> {
         match sys::started(pointer) {
             Started::Done => {
                 self.operations.release(index);
@@ -472,9 +507,12 @@ impl Fabric {
                 let endpoint = self.endpoints.get(operation.endpoint() as usize);
                 match endpoint.filter(|endpoint| endpoint.failure() != sys::UCS_OK) {
                     Some(endpoint) => Err(endpoint.failure_error(operation.peer())),
-                    None => {
-                        Err(transport_error(self.library, operation.kind().call(), operation.peer(), status))
-                    }
+                    None => Err(transport_error(
+                        self.library,
+                        operation.kind().call(),
+                        operation.peer(),
+                        status,
+                    )),
                 }
             }
         }
@@ -482,7 +520,12 @@ impl Fabric {
 
     /// Refuses a message that doesn't fill its receive.
     #[inline]
-    fn check_length(&self, peer: Rank, received_bytes: usize, room_bytes: usize) -> Result<(), TransportError> {
+    fn check_length(
+        &self,
+        peer: Rank,
+        received_bytes: usize,
+        room_bytes: usize,
+    ) -> Result<(), TransportError> {
         if received_bytes == room_bytes {
             return Ok(());
         }
@@ -497,7 +540,11 @@ impl Fabric {
     }
 
     /// The endpoint that a key is for, and the key as UCX knows it.
-    fn remote(&self, kind: Kind, key: RemoteKeyId) -> Result<(u32, sys::ucp_rkey_h), TransportError> {
+    fn remote(
+        &self,
+        kind: Kind,
+        key: RemoteKeyId,
+    ) -> Result<(u32, sys::ucp_rkey_h), TransportError> {
         match self.remote_keys.get(key.0 as usize) {
             Some(Some(key)) => Ok((key.endpoint, key.raw())),
             _ => Err(TransportError::Failed {
@@ -511,7 +558,9 @@ impl Fabric {
     /// Frees a request without a callback if it has ended.
     fn free_if_done(&self, request: NonNull<c_void>) -> bool {
         // SAFETY: a request of this worker that has not been freed.
-        if unsafe { self.library.api().ucp_request_check_status(request.as_ptr()) } == sys::UCS_INPROGRESS {
+        if unsafe { self.library.api().ucp_request_check_status(request.as_ptr()) }
+            == sys::UCS_INPROGRESS
+        {
             return false;
         }
         // SAFETY: as above; freed once.

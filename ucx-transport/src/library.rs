@@ -81,7 +81,10 @@ impl Library {
 
 impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Library").field("version", &self.version).field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Library")
+            .field("version", &self.version)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +95,8 @@ unsafe fn load() -> Result<Library, Error> {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder).join(SONAME),
         _ => PathBuf::from(SONAME),
     };
-    let missing = |reason: String| Error::LibraryMissing { looked_for: path.display().to_string(), reason };
+    let missing =
+        |reason: String| Error::LibraryMissing { looked_for: path.display().to_string(), reason };
     let loaded = {
         // SAFETY: the caller of `Library::load` answers for the environment.
         let _quiet = unsafe { Quiet::new() };
@@ -101,7 +105,8 @@ unsafe fn load() -> Result<Library, Error> {
     };
     let loaded = loaded.map_err(|error| missing(error.to_string()))?;
     // SAFETY: the functions have the types that the headers of the same soname declare.
-    let api = unsafe { sys::Api::from_library(loaded) }.map_err(|error| missing(error.to_string()))?;
+    let api =
+        unsafe { sys::Api::from_library(loaded) }.map_err(|error| missing(error.to_string()))?;
     let (mut major, mut minor, mut release) = (0, 0, 0);
     // SAFETY: three valid pointers to unsigned integers.
     unsafe { api.ucp_get_version(&mut major, &mut minor, &mut release) };

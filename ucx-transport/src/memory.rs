@@ -83,8 +83,9 @@ impl RemoteKey {
     ) -> Result<RemoteKey, TransportError> {
         let mut raw = ptr::null_mut();
         // SAFETY: the endpoint is usable; the bytes are a packed key, as the peer sent it.
-        let status =
-            unsafe { library.api().ucp_ep_rkey_unpack(raw_endpoint, packed.as_ptr().cast(), &mut raw) };
+        let status = unsafe {
+            library.api().ucp_ep_rkey_unpack(raw_endpoint, packed.as_ptr().cast(), &mut raw)
+        };
         match status {
             sys::UCS_OK => Ok(RemoteKey { library, raw, endpoint }),
             status => Err(transport_error(library, "ucp_ep_rkey_unpack", peer, status)),

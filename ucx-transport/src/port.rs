@@ -21,13 +21,23 @@ pub struct Port<'a> {
 
 impl Transport for Port<'_> {
     #[inline]
-    fn send(&mut self, peer: Rank, tag: MessageTag, from: Region) -> Result<Posted, TransportError> {
+    fn send(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        from: Region,
+    ) -> Result<Posted, TransportError> {
         let endpoint = self.channel.endpoint(self.fabric, peer)?;
         self.fabric.send(endpoint, peer, self.channel.send_tag(peer, tag), from)
     }
 
     #[inline]
-    fn recv(&mut self, peer: Rank, tag: MessageTag, into: Region) -> Result<Posted, TransportError> {
+    fn recv(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
         let endpoint = self.channel.endpoint(self.fabric, peer)?;
         self.fabric.recv(endpoint, peer, self.channel.recv_tag(peer, tag), into)
     }

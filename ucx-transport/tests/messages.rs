@@ -22,7 +22,10 @@ fn every_size_arrives_expected_and_unexpected() {
             for (rank, send_first) in [(0, false), (1, true), (1, false), (0, true)] {
                 let (mut from, mut into) = (Buffer::pattern(len, step + rank), Buffer::zero(len));
                 pair.transfer(rank, step as u16, from.region(), into.region(), send_first);
-                assert!(from.0 == into.0, "{len} bytes from {rank} over {tls}, send first: {send_first}");
+                assert!(
+                    from.0 == into.0,
+                    "{len} bytes from {rank} over {tls}, send first: {send_first}"
+                );
             }
         }
     }
@@ -113,12 +116,17 @@ fn a_message_too_long_for_its_receive_is_truncated() {
                     pair.finish(0, sent).unwrap();
                     result
                 };
-                let Err(TransportError::Truncated { peer: Rank(0), sent_bytes, room_bytes }) = result else {
+                let Err(TransportError::Truncated { peer: Rank(0), sent_bytes, room_bytes }) =
+                    result
+                else {
                     panic!("{len} bytes over {tls}, send first: {send_first}: {result:?}");
                 };
                 assert_eq!(room_bytes, len / 2);
                 assert!([0, len].contains(&sent_bytes), "{sent_bytes} of {len}");
-                assert!(into.0[len / 2..].iter().all(|&byte| byte == 0), "{len} bytes over {tls}: overrun");
+                assert!(
+                    into.0[len / 2..].iter().all(|&byte| byte == 0),
+                    "{len} bytes over {tls}: overrun"
+                );
             }
         }
     }
@@ -134,7 +142,10 @@ fn a_message_too_short_for_its_receive_is_an_error() {
         pair.settle();
         let posted = early.unwrap_or_else(|| pair.recv(1, 0, into.region()));
         let error = posted.and_then(|posted| pair.finish(1, posted)).unwrap_err().to_string();
-        assert!(error.contains("message from rank 0 has 8 bytes, the receive expects 16"), "{error}");
+        assert!(
+            error.contains("message from rank 0 has 8 bytes, the receive expects 16"),
+            "{error}"
+        );
         pair.finish(0, sent).unwrap();
     }
 }
@@ -165,7 +176,10 @@ fn a_cancelled_send_lets_go_of_its_memory_in_bounded_time() {
         pair.port(0).cancel(handle);
         assert!(start.elapsed() < Duration::from_secs(5), "{tls}: {:?}", start.elapsed());
         let error = pair.send(0, 1, from.region()).unwrap_err();
-        assert!(matches!(error, TransportError::PeerFailed { peer: Rank(1), .. }), "{tls}: {error}");
+        assert!(
+            matches!(error, TransportError::PeerFailed { peer: Rank(1), .. }),
+            "{tls}: {error}"
+        );
     }
 }
 
@@ -194,7 +208,8 @@ fn a_rank_can_send_to_itself() {
 #[test]
 fn communicators_share_endpoints_and_keep_their_messages_apart() {
     let mut pair = Pair::new(TRANSPORTS[0]);
-    let addresses: Vec<Vec<u8>> = pair.fabrics.iter().map(|fabric| fabric.address().to_vec()).collect();
+    let addresses: Vec<Vec<u8>> =
+        pair.fabrics.iter().map(|fabric| fabric.address().to_vec()).collect();
     let (mut from, mut into) = (Buffer::pattern(64, 1), Buffer::zero(64));
     let (mut other_from, mut other_into) = (Buffer::pattern(64, 2), Buffer::zero(64));
     let other = |rank: u32| {
@@ -278,12 +293,16 @@ fn host_memory_is_reached_and_settings_are_checked() {
     let fabric = fabric("all");
     assert!(fabric.reaches(MemoryType::Host));
     assert!(!fabric.address().is_empty());
-    let params =
-        FabricParams { settings: vec![("RNDV_THRESH".into(), "green".into())], ..Default::default() };
+    let params = FabricParams {
+        settings: vec![("RNDV_THRESH".into(), "green".into())],
+        ..Default::default()
+    };
     let error = Fabric::open(common::library(), &params).unwrap_err().to_string();
     assert!(error.contains("UCX_RNDV_THRESH=green"), "{error}");
-    let params =
-        FabricParams { settings: vec![("TLS".into(), "carrier_pigeon".into())], ..Default::default() };
+    let params = FabricParams {
+        settings: vec![("TLS".into(), "carrier_pigeon".into())],
+        ..Default::default()
+    };
     let error = Fabric::open(common::library(), &params).unwrap_err().to_string();
     assert!(error.contains("ucp_"), "{error}");
 }
@@ -306,7 +325,8 @@ fn both_sides_close_while_the_other_answers() {
 #[test]
 fn a_zero_length_region_needs_no_memory() {
     let mut pair = Pair::new(TRANSPORTS[0]);
-    let nothing = hetccl_core::Region { address: Address(0), len_bytes: 0, memory: MemoryType::Host };
+    let nothing =
+        hetccl_core::Region { address: Address(0), len_bytes: 0, memory: MemoryType::Host };
     pair.transfer(0, 0, nothing, nothing, false);
     pair.transfer(1, 1, nothing, nothing, true);
 }
@@ -324,7 +344,9 @@ fn dropping_a_fabric_with_messages_under_way_neither_waits_nor_aborts() {
                 if both {
                     posted.push(pair.recv(1, 0, into.region()));
                     // Far enough for the rendezvous to begin, not to end.
-                    (0..20).for_each(|_| drop((pair.fabrics[0].progress(), pair.fabrics[1].progress())));
+                    (0..20).for_each(|_| {
+                        drop((pair.fabrics[0].progress(), pair.fabrics[1].progress()))
+                    });
                 }
                 assert!(posted.iter().all(Result::is_ok), "{posted:?}");
                 let start = Instant::now();

@@ -8,9 +8,20 @@
 use crate::call::{Call, Collective};
 use crate::schedule::Schedule;
 
+mod allgather;
 mod allreduce;
+mod alltoall;
 mod barrier;
+mod bcast;
+mod gather;
+mod inter;
+mod neighbor;
 pub(crate) mod patterns;
+pub(crate) mod pieces;
+mod reduce;
+mod reduce_scatter;
+mod scan;
+mod scatter;
 
 /// Which communicators an algorithm is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +58,9 @@ impl Algorithm {
     }
 }
 
+/// Messages that algorithms with many independent peers keep under way in each direction.
+pub(crate) const WINDOW: usize = 32;
+
 /// For `supports`: every call.
 pub(crate) fn always(_: &Call) -> bool {
     true
@@ -58,8 +72,47 @@ pub(crate) fn commutative(call: &Call) -> bool {
 }
 
 /// Every algorithm.
-pub const ALGORITHMS: &[&Algorithm] =
-    &[&allreduce::recursive_doubling::ALGORITHM, &barrier::dissemination::ALGORITHM];
+pub const ALGORITHMS: &[&Algorithm] = &[
+    &allgather::bruck::ALGORITHM,
+    &allgather::linear::ALGORITHM,
+    &allgather::neighbour_exchange::ALGORITHM,
+    &allgather::recursive_doubling::ALGORITHM,
+    &allgather::ring::ALGORITHM,
+    &allreduce::knomial_tree::ALGORITHM,
+    &allreduce::rabenseifner::ALGORITHM,
+    &allreduce::recursive_doubling::ALGORITHM,
+    &allreduce::ring::ALGORITHM,
+    &alltoall::bruck::ALGORITHM,
+    &alltoall::linear::ALGORITHM,
+    &alltoall::pairwise::ALGORITHM,
+    &barrier::dissemination::ALGORITHM,
+    &bcast::binomial::ALGORITHM,
+    &bcast::pipelined_chain::ALGORITHM,
+    &bcast::scatter_allgather::ALGORITHM,
+    &gather::binomial::ALGORITHM,
+    &gather::linear::ALGORITHM,
+    &neighbor::linear::ALGORITHM,
+    &reduce::binomial::ALGORITHM,
+    &reduce::in_order::ALGORITHM,
+    &reduce::rabenseifner::ALGORITHM,
+    &reduce_scatter::in_order::ALGORITHM,
+    &reduce_scatter::pairwise::ALGORITHM,
+    &reduce_scatter::recursive_halving::ALGORITHM,
+    &reduce_scatter::ring::ALGORITHM,
+    &scan::linear::ALGORITHM,
+    &scan::recursive_doubling::ALGORITHM,
+    &scatter::binomial::ALGORITHM,
+    &scatter::linear::ALGORITHM,
+    &inter::allgather::ALGORITHM,
+    &inter::allreduce::ALGORITHM,
+    &inter::alltoall::ALGORITHM,
+    &inter::barrier::ALGORITHM,
+    &inter::bcast::ALGORITHM,
+    &inter::gather::ALGORITHM,
+    &inter::reduce::ALGORITHM,
+    &inter::reduce_scatter::ALGORITHM,
+    &inter::scatter::ALGORITHM,
+];
 
 /// The algorithm of `collective` with this name, for intra-communicators.
 pub fn by_name(collective: Collective, name: &str) -> Option<&'static Algorithm> {

@@ -37,9 +37,8 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let group = state.group;
     // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
-    let received = unsafe {
-        runs(rbuf, rcounts, displacements, DatatypeRef::from_raw(rdtype), peers(group))
-    };
+    let received =
+        unsafe { runs(rbuf, rcounts, displacements, DatatypeRef::from_raw(rdtype), peers(group)) };
     let (output, recv) = View::blocks(&received);
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {

@@ -27,7 +27,8 @@ unsafe fn translate(
     // SAFETY: Open MPI passes live handles.
     let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
     let in_place = shares_buffer(sbuf, rbuf);
-    let input = if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
+    let input =
+        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
     let settings = &Plugin::get().settings;
     let layout = Layout::uniform(count(n));
     Ok(Prepared::reduction(Collective::Allreduce, state.group, settings, layout, op, datatype)

@@ -49,9 +49,8 @@ unsafe fn translate(
         (View::none(), Arc::clone(&recv))
     } else {
         // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
-        let sent = unsafe {
-            runs(sbuf.cast_mut(), scounts, sdispls, DatatypeRef::from_raw(sdtype), n)
-        };
+        let sent =
+            unsafe { runs(sbuf.cast_mut(), scounts, sdispls, DatatypeRef::from_raw(sdtype), n) };
         let (view, blocks) = View::blocks(&sent);
         (view, blocks.into())
     };

@@ -41,9 +41,7 @@ unsafe fn translate(
     let group = state.group;
     let n = peers(group);
     // SAFETY: Open MPI passes live handles and arrays with an entry per peer.
-    let received = unsafe {
-        typed_runs(rbuf, rcounts, |i| *rdispls.add(i) as isize, rdtypes, n)
-    };
+    let received = unsafe { typed_runs(rbuf, rcounts, |i| *rdispls.add(i) as isize, rdtypes, n) };
     let (output, recv) = View::blocks(&received);
     let recv: Arc<[Block]> = recv.into();
     let in_place = is_in_place(sbuf);

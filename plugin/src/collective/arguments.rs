@@ -122,9 +122,7 @@ pub(super) fn equal_runs(
 ) -> Vec<Elements> {
     let step = datatype.extent_bytes() * count as isize;
     (0..n)
-        .map(|i| {
-            Elements::at(buffer.wrapping_byte_offset(step * i as isize), count, datatype)
-        })
+        .map(|i| Elements::at(buffer.wrapping_byte_offset(step * i as isize), count, datatype))
         .collect()
 }
 

@@ -34,7 +34,8 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let neighbours = neighbours(state)?;
     // SAFETY: Open MPI passes live handles.
-    let (sdtype, rdtype) = unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
+    let (sdtype, rdtype) =
+        unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
     let sent = Elements::of(sbuf, count(scount), sdtype);
     let received = equal_runs(rbuf, count(rcount), rdtype, neighbours.sources.len());
     let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));

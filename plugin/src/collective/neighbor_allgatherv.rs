@@ -37,7 +37,8 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let neighbours = neighbours(state)?;
     // SAFETY: Open MPI passes live handles.
-    let (sdtype, rdtype) = unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
+    let (sdtype, rdtype) =
+        unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
     let sent = Elements::of(sbuf, count(scount), sdtype);
     // SAFETY: MPI passes arrays with an entry per source.
     let received = unsafe { runs(rbuf, rcounts, displacements, rdtype, neighbours.sources.len()) };

@@ -34,7 +34,8 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let neighbours = neighbours(state)?;
     // SAFETY: Open MPI passes live handles.
-    let (sdtype, rdtype) = unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
+    let (sdtype, rdtype) =
+        unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
     let sent = equal_runs(sbuf.cast_mut(), count(scount), sdtype, neighbours.destinations.len());
     let received = equal_runs(rbuf, count(rcount), rdtype, neighbours.sources.len());
     let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations));

@@ -41,7 +41,9 @@ impl Device for HostDevice {
                 // SAFETY: as for `copy`; the engine hands spans of `count` elements of `datatype`.
                 unsafe { reduce::reduce(op, datatype, read(left), read(right), write(into), count) }
             }
-            Reduction::External(operation) => self.reduce_external(operation, left, right, into, count),
+            Reduction::External(operation) => {
+                self.reduce_external(operation, left, right, into, count)
+            }
         }
         Ok(Posted::Done)
     }

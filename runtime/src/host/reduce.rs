@@ -267,12 +267,25 @@ unsafe fn each_baseline<T: Copy>(
 mod tests {
     use super::*;
 
-    fn run<T: Copy + Default>(op: ReductionOp, datatype: Datatype, a: &[T], b: &[T]) -> [Vec<T>; 3] {
+    fn run<T: Copy + Default>(
+        op: ReductionOp,
+        datatype: Datatype,
+        a: &[T],
+        b: &[T],
+    ) -> [Vec<T>; 3] {
         let count = a.len();
-        let (mut apart, mut onto_left, mut onto_right) = (vec![T::default(); count], a.to_vec(), b.to_vec());
+        let (mut apart, mut onto_left, mut onto_right) =
+            (vec![T::default(); count], a.to_vec(), b.to_vec());
         // SAFETY: all vectors have `count` elements.
         unsafe {
-            reduce(op, datatype, a.as_ptr().cast(), b.as_ptr().cast(), apart.as_mut_ptr().cast(), count);
+            reduce(
+                op,
+                datatype,
+                a.as_ptr().cast(),
+                b.as_ptr().cast(),
+                apart.as_mut_ptr().cast(),
+                count,
+            );
             let left = onto_left.as_mut_ptr();
             reduce(op, datatype, left.cast(), b.as_ptr().cast(), left.cast(), count);
             let right = onto_right.as_mut_ptr();
@@ -311,7 +324,10 @@ mod tests {
         let want: Vec<f64> = a.iter().zip(&b).map(|(x, y)| x + y).collect();
         assert_eq!(run(ReductionOp::Sum, Datatype::Float64, &a, &b)[1], want);
         let narrow = |v: &[f64]| v.iter().map(|&x| x as f32).collect::<Vec<f32>>();
-        assert_eq!(run(ReductionOp::Sum, Datatype::Float32, &narrow(&a), &narrow(&b))[0], narrow(&want));
+        assert_eq!(
+            run(ReductionOp::Sum, Datatype::Float32, &narrow(&a), &narrow(&b))[0],
+            narrow(&want)
+        );
         let half = |v: &[f64]| v.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
         assert_eq!(run(ReductionOp::Sum, Datatype::Float16, &half(&a), &half(&b))[2], half(&want));
         let brain = |v: &[f64]| v.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>();

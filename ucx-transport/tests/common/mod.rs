@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use hetccl_core::{Address, Group, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport};
 use hetccl_core::TransportError;
+use hetccl_core::{
+    Address, Group, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport,
+};
 use hetccl_ucx::{Channel, Fabric, FabricParams, Library, Port};
 
 /// Longer than anything that works takes, also on a busy machine.
@@ -49,7 +51,11 @@ impl Buffer {
 
     /// Bytes that depend on place and seed.
     pub fn pattern(len: usize, seed: usize) -> Buffer {
-        Buffer((0..len).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed.wrapping_mul(97)) as u8).collect())
+        Buffer(
+            (0..len)
+                .map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed.wrapping_mul(97)) as u8)
+                .collect(),
+        )
     }
 
     pub fn region(&mut self) -> Region {
@@ -67,7 +73,8 @@ pub struct Pair {
 impl Pair {
     pub fn new(tls: &str) -> Pair {
         let fabrics = [fabric(tls), fabric(tls)];
-        let addresses: Vec<Vec<u8>> = fabrics.iter().map(|fabric| fabric.address().to_vec()).collect();
+        let addresses: Vec<Vec<u8>> =
+            fabrics.iter().map(|fabric| fabric.address().to_vec()).collect();
         let channels = [channel(0, addresses.clone()), channel(1, addresses)];
         Pair { fabrics, channels }
     }
@@ -108,7 +115,14 @@ impl Pair {
     }
 
     /// Sends from `rank` and receives at the other, in the order asked for.
-    pub fn transfer(&mut self, rank: usize, step: u16, from: Region, into: Region, send_first: bool) {
+    pub fn transfer(
+        &mut self,
+        rank: usize,
+        step: u16,
+        from: Region,
+        into: Region,
+        send_first: bool,
+    ) {
         let (sent, received) = if send_first {
             let sent = self.send(rank, step, from).expect("send");
             self.settle();

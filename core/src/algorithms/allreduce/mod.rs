@@ -1,3 +1,6 @@
 //! Allreduce.
 
+pub mod knomial_tree;
+pub mod rabenseifner;
 pub mod recursive_doubling;
+pub mod ring;

@@ -1,0 +1,4 @@
+//! Gather and gatherv.
+
+pub mod binomial;
+pub mod linear;

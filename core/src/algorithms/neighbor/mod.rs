@@ -1,0 +1,3 @@
+//! The neighbourhood collectives.
+
+pub mod linear;

@@ -1,0 +1,4 @@
+//! Scatter and scatterv.
+
+pub mod binomial;
+pub mod linear;
