@@ -321,7 +321,7 @@ void hetccl_op_reduce(ompi_op_t *op, const void *left, void *inout, size_t count
 
 /* ---- requests ---- */
 
-OBJ_CLASS_INSTANCE(hetccl_request_t, ompi_request_t, NULL, NULL);
+OBJ_CLASS_INSTANCE(hetccl_request_t, ompi_coll_base_nbc_request_t, NULL, NULL);
 
 static int request_cancel(ompi_request_t *request, int flag)
 {
@@ -337,39 +337,39 @@ hetccl_request_t *hetccl_request_new(ompi_communicator_t *comm, bool persistent,
     if (NULL == request) {
         return NULL;
     }
-    OMPI_REQUEST_INIT(&request->super, persistent);
-    request->super.req_type = OMPI_REQUEST_COLL;
-    request->super.req_status._cancelled = 0;
-    request->super.req_status._ucount = 0;
-    request->super.req_status.MPI_ERROR = MPI_SUCCESS;
-    request->super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
-    request->super.req_status.MPI_TAG = MPI_ANY_TAG;
-    request->super.req_mpi_object.comm = comm;
-    request->super.req_start = start;
-    request->super.req_free = free_fn;
-    request->super.req_cancel = request_cancel;
+    OMPI_REQUEST_INIT(&request->base.super, persistent);
+    request->base.super.req_type = OMPI_REQUEST_COLL;
+    request->base.super.req_status._cancelled = 0;
+    request->base.super.req_status._ucount = 0;
+    request->base.super.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->base.super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
+    request->base.super.req_status.MPI_TAG = MPI_ANY_TAG;
+    request->base.super.req_mpi_object.comm = comm;
+    request->base.super.req_start = start;
+    request->base.super.req_free = free_fn;
+    request->base.super.req_cancel = request_cancel;
     request->state = NULL;
     return request;
 }
 
 void hetccl_request_activate(hetccl_request_t *request)
 {
-    request->super.req_status.MPI_ERROR = MPI_SUCCESS;
-    request->super.req_complete = REQUEST_PENDING;
-    request->super.req_state = OMPI_REQUEST_ACTIVE;
+    request->base.super.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->base.super.req_complete = REQUEST_PENDING;
+    request->base.super.req_state = OMPI_REQUEST_ACTIVE;
 }
 
 void hetccl_request_complete(hetccl_request_t *request, int error)
 {
-    request->super.req_status.MPI_ERROR = error;
-    ompi_request_complete(&request->super, true);
+    request->base.super.req_status.MPI_ERROR = error;
+    ompi_request_complete(&request->base.super, true);
 }
 
-bool hetccl_request_is_complete(hetccl_request_t *request) { return REQUEST_COMPLETE(&request->super); }
+bool hetccl_request_is_complete(hetccl_request_t *request) { return REQUEST_COMPLETE(&request->base.super); }
 
 void hetccl_request_delete(hetccl_request_t *request)
 {
-    OMPI_REQUEST_FINI(&request->super);
+    OMPI_REQUEST_FINI(&request->base.super);
     OBJ_RELEASE(request);
 }
 

@@ -15,6 +15,7 @@
 #include "ompi/constants.h"
 #include "ompi/datatype/ompi_datatype.h"
 #include "ompi/mca/coll/base/base.h"
+#include "ompi/mca/coll/base/coll_base_util.h"
 #include "ompi/mca/coll/coll.h"
 #include "ompi/op/op.h"
 #include "ompi/request/request.h"
@@ -83,9 +84,10 @@ void hetccl_op_reduce(ompi_op_t *op, const void *left, void *inout, size_t count
 
 /* ---- requests ---- */
 
-/* A request with room for the plugin's own state. */
+/* A request with room for the plugin's own state. Its base is what the MPI layer keeps datatypes and operations in
+ * while a nonblocking collective runs. */
 typedef struct hetccl_request_t {
-    ompi_request_t super;
+    ompi_coll_base_nbc_request_t base;
     void *state;
 } hetccl_request_t;
 

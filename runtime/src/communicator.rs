@@ -37,15 +37,20 @@ pub struct Communicator {
     pub(crate) wire: Wire,
     /// Collectives started so far.
     pub(crate) started: u64,
-    /// Collectives finished so far with number = index modulo MAX_OUTSTANDING.
-    pub(crate) finished: [u64; MAX_OUTSTANDING],
+    /// Collectives finished so far with number = index modulo `lanes`.
+    finished: [u64; MAX_OUTSTANDING],
+    /// How many collectives may be under way.
+    lanes: u64,
 }
 
 impl Communicator {
     /// A communicator with a context id that is the same on all its ranks and differs from those of all other
     /// communicators with which it shares a pair of ranks at the same time.
     pub fn new(context: u32, group: Group, wire: Wire) -> Communicator {
-        Communicator { context, group, wire, started: 0, finished: [0; MAX_OUTSTANDING] }
+        // On inter-communicators the ranks beside the root need not call a rooted collective, so ranks count
+        // differently. There, collectives follow each other and the order of messages alone tells them apart.
+        let lanes = if group.remote_size.is_some() { 1 } else { MAX_OUTSTANDING as u64 };
+        Communicator { context, group, wire, started: 0, finished: [0; MAX_OUTSTANDING], lanes }
     }
 
     /// This rank's place.
@@ -72,14 +77,19 @@ impl Communicator {
     /// Whether the collective with this number may send: the one that had its tags before has finished.
     #[inline]
     pub(crate) fn may_run(&self, sequence: u64) -> bool {
-        let lap = sequence / MAX_OUTSTANDING as u64;
-        self.finished[sequence as usize % MAX_OUTSTANDING] == lap
+        self.finished[(sequence % self.lanes) as usize] == sequence / self.lanes
+    }
+
+    /// The number that a collective's messages carry.
+    #[inline]
+    pub(crate) fn tag_of(&self, sequence: u64) -> u16 {
+        (sequence % self.lanes) as u16
     }
 
     /// Notes that a collective has finished, well or not.
     #[inline]
     pub(crate) fn note_finished(&mut self, sequence: u64) {
-        self.finished[sequence as usize % MAX_OUTSTANDING] += 1;
+        self.finished[(sequence % self.lanes) as usize] += 1;
     }
 }
 
@@ -100,5 +110,17 @@ mod tests {
         assert!(!comm.may_run(numbers[128]));
         comm.note_finished(64);
         assert!(comm.may_run(numbers[128]));
+        assert_eq!(comm.tag_of(65), 1);
+    }
+
+    #[test]
+    fn inter_communicators_run_one_at_a_time_with_one_tag() {
+        let group = Group { rank: Rank(0), size: 1, remote_size: Some(2) };
+        let mut comm = Communicator::new(0, group, Wire::Alone);
+        let (first, second) = (comm.take_sequence(), comm.take_sequence());
+        assert!(comm.may_run(first) && !comm.may_run(second));
+        comm.note_finished(first);
+        assert!(comm.may_run(second));
+        assert_eq!(comm.tag_of(first), comm.tag_of(second));
     }
 }

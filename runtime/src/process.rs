@@ -129,7 +129,7 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Operation, Error> {
         let sequence = communicator.take_sequence();
-        match self.prepare(request, sequence) {
+        match self.prepare(request, sequence, communicator.tag_of(sequence)) {
             Ok(mut operation) => {
                 self.poll(communicator, &mut operation)?;
                 Ok(operation)
@@ -199,7 +199,12 @@ impl Process {
         }
     }
 
-    fn prepare(&mut self, request: &Request<'_>, sequence: u64) -> Result<Operation, Error> {
+    fn prepare(
+        &mut self,
+        request: &Request<'_>,
+        sequence: u64,
+        tag: u16,
+    ) -> Result<Operation, Error> {
         let collective = request.call.collective;
         let (algorithm, schedule) = self
             .schedules
@@ -223,7 +228,7 @@ impl Process {
             scratch: scratch.as_ref().map_or_else(Region::default, Block::region),
             element_bytes: request.element_bytes,
             reduction: request.reduction,
-            sequence: (sequence & 0xffff) as u16,
+            sequence: tag,
         };
         Ok(Operation {
             run,
