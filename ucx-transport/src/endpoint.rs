@@ -8,6 +8,7 @@ use hetccl_core::{Rank, TransportError};
 
 use crate::error::transport_error;
 use crate::library::Library;
+use crate::liveness::Process;
 use crate::sys::{self, Started};
 use crate::worker::Worker;
 
@@ -17,6 +18,10 @@ pub(crate) struct Endpoint {
     /// Null after the endpoint has been closed.
     raw: sys::ucp_ep_h,
     health: NonNull<Health>,
+    /// The peer's process, where it runs on this host.
+    process: Option<Process>,
+    /// Whether that process has been found to have ended.
+    ended: bool,
 }
 
 /// Written by UCX's error handler.
@@ -25,15 +30,17 @@ struct Health {
 }
 
 impl Endpoint {
-    /// Connects `worker`, which the caller keeps for longer, to the worker with this address.
+    /// Connects `worker`, which the caller keeps for longer, to the worker with this address, and looks after `process`.
     pub(crate) fn connect(
         library: &'static Library,
         worker: &mut Worker,
         peer: Rank,
         address: &[u8],
+        process: Option<Process>,
     ) -> Result<Endpoint, TransportError> {
         let health = NonNull::from(Box::leak(Box::new(Health { failure: Cell::new(sys::UCS_OK) })));
-        let mut endpoint = Endpoint { library, raw: ptr::null_mut(), health };
+        let mut endpoint =
+            Endpoint { library, raw: ptr::null_mut(), health, process, ended: false };
         let fields = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -70,10 +77,31 @@ impl Endpoint {
     /// The failure as an error.
     #[cold]
     pub(crate) fn failure_error(&self, peer: Rank) -> TransportError {
-        TransportError::PeerFailed {
-            peer,
-            reason: format!("UCX: {}", self.library.status_text(self.failure())),
+        let reason = match self.process {
+            Some(process) if self.ended => {
+                format!("its process {} on this host has ended", process.pid())
+            }
+            _ => format!("UCX: {}", self.library.status_text(self.failure())),
+        };
+        TransportError::PeerFailed { peer, reason }
+    }
+
+    /// Whether the endpoint is in use and its peer, on this host, has ended.
+    pub(crate) fn has_lost_its_peer(&self) -> bool {
+        self.usable().is_some() && self.process.is_some_and(|process| !process.is_alive())
+    }
+
+    /// Notes that the peer's process has ended: the endpoint is of no more use.
+    pub(crate) fn note_ended(&mut self) {
+        if self.failure() == sys::UCS_OK {
+            self.ended = true;
+            self.note_failure(sys::UCS_ERR_ENDPOINT_TIMEOUT);
         }
+    }
+
+    fn note_failure(&self, status: sys::ucs_status_t) {
+        // SAFETY: allocated in `connect`, freed in `drop`, only ever shared.
+        unsafe { self.health.as_ref() }.failure.set(status);
     }
 
     /// Starts to close: by force (all that is outstanding is cancelled, nothing is awaited from the peer) where that
@@ -95,10 +123,8 @@ impl Endpoint {
         let started =
             sys::started(unsafe { self.library.api().ucp_ep_close_nbx(self.raw, &params) });
         self.raw = ptr::null_mut();
-        // SAFETY: as in `failure`.
-        let failure = unsafe { &self.health.as_ref().failure };
-        if failure.get() == sys::UCS_OK {
-            failure.set(sys::UCS_ERR_NOT_CONNECTED);
+        if self.failure() == sys::UCS_OK {
+            self.note_failure(sys::UCS_ERR_NOT_CONNECTED);
         }
         match started {
             Started::Request(request) => Some(request),

@@ -16,6 +16,7 @@ mod endpoint;
 mod error;
 mod fabric;
 mod library;
+mod liveness;
 mod memory;
 mod operation;
 mod port;

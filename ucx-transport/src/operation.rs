@@ -36,8 +36,9 @@ impl Kind {
     }
 }
 
-/// One operation under way. Free ones are all zero but for the generation.
+/// One operation under way, or a free place for one.
 pub(crate) struct Operation {
+    taken: Cell<bool>,
     /// Set by the callback, with the two after it.
     done: Cell<bool>,
     status: Cell<sys::ucs_status_t>,
@@ -54,6 +55,7 @@ impl Operation {
     /// Readies a free operation.
     #[inline]
     pub(crate) fn begin(&self, kind: Kind, peer: Rank, endpoint: u32, room_bytes: usize) {
+        self.taken.set(true);
         self.done.set(false);
         self.kind.set(kind);
         self.peer.set(peer);
@@ -191,6 +193,7 @@ impl Operations {
     #[inline]
     pub(crate) fn release(&mut self, index: u32) {
         let operation = self.get(index);
+        operation.taken.set(false);
         operation.generation.set(operation.generation.get().wrapping_add(1));
         self.free.push(index);
     }
@@ -200,6 +203,18 @@ impl Operations {
         let operation = self.get(index);
         operation.generation.set(operation.generation.get().wrapping_add(1));
         self.abandoned.push(index);
+    }
+
+    /// The endpoints of operations that UCX has not called back for.
+    pub(crate) fn endpoints_in_use(&self) -> Vec<u32> {
+        let all = (0..(self.chunks.len() * CHUNK_LEN) as u32).map(|index| self.get(index));
+        let mut endpoints: Vec<u32> = all
+            .filter(|operation| operation.taken.get() && !operation.is_done())
+            .map(Operation::endpoint)
+            .collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        endpoints
     }
 
     /// How many operations are taken.
@@ -214,6 +229,7 @@ impl Operations {
         abandoned.retain(|&index| {
             let done = self.get(index).is_done();
             if done {
+                self.get(index).taken.set(false);
                 self.free.push(index);
             }
             !done
@@ -232,6 +248,7 @@ impl Operations {
 impl Operation {
     const fn free() -> Operation {
         Operation {
+            taken: Cell::new(false),
             done: Cell::new(false),
             status: Cell::new(0),
             kind: Cell::new(Kind::Send),
