@@ -11,7 +11,7 @@ use hetccl_mca::{CommunicatorRef, PmlTransport, progress};
 
 use crate::status;
 
-/// The sequence number of agreements; collectives count from 0 and are far from it when a communicator is new.
+/// The sequence number of agreements; collectives have those below.
 const SEQUENCE: u16 = 63;
 
 /// One rank's word, and the result.

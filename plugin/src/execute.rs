@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hetccl_core::Collective;
 use hetccl_mca::{Request, RetainedCommunicator, progress, sys};
-use hetccl_runtime::Operation;
+use hetccl_runtime::{Mode, Operation};
 
 use crate::module::{self, ModuleState};
 use crate::prepared::Prepared;
@@ -64,7 +64,7 @@ unsafe fn run(
     let engine = &mut *guard;
     let communicator = state.communicator(engine);
     // SAFETY: the caller's promise.
-    let mut operation = unsafe { engine.process.start(communicator, &prepared.request()) }?;
+    let mut operation = unsafe { engine.process.start(communicator, &prepared.request(Mode::Blocking)) }?;
     tell(plugin, engine, state, &operation, prepared);
     // Without UCX nothing moves but in Open MPI's own progress.
     let polls = match engine.process.fabric() {
@@ -172,7 +172,7 @@ unsafe fn start(request: Request) {
         let state = &*pending.module;
         let communicator = state.communicator(engine);
         // SAFETY: the caller's promise.
-        match unsafe { engine.process.start(communicator, &pending.prepared.request()) } {
+        match unsafe { engine.process.start(communicator, &pending.prepared.request(Mode::Nonblocking)) } {
             Ok(mut operation) => {
                 tell(plugin, engine, state, &operation, &pending.prepared);
                 match engine.process.poll(state.communicator(engine), &mut operation) {
@@ -316,7 +316,7 @@ fn tell(
     prepared: &Prepared,
 ) {
     if plugin.verbosity >= Verbosity::ALGORITHM && state.group.rank.0 == 0 {
-        let request = prepared.request();
+        let request = prepared.request(Mode::Blocking);
         let bytes = hetccl_core::payload_bytes(request.call, request.element_bytes);
         let collective: Collective = request.call.collective;
         let path = state.communicator(engine).path();

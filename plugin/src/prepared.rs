@@ -2,7 +2,7 @@
 
 use hetccl_core::{Call, Collective, Group, Layout, Root};
 use hetccl_mca::{DatatypeRef, OpRef};
-use hetccl_runtime::{Request, Settings};
+use hetccl_runtime::{Mode, Request, Settings};
 
 use crate::reduction::{self, External};
 use crate::view::View;
@@ -129,13 +129,14 @@ impl Prepared {
 
     /// For the runtime.
     #[inline]
-    pub(crate) fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self, mode: Mode) -> Request<'_> {
         Request {
             call: &self.call,
             element_bytes: self.element_bytes,
             reduction: self.reduction,
             input: self.input.region(),
             output: self.output.region(),
+            mode,
         }
     }
 }

@@ -3,11 +3,25 @@
 use hetccl_core::{Group, Transport};
 use hetccl_ucx::Channel;
 
-/// How many collectives of one communicator may be under way; later ones wait for their turn.
+/// How many nonblocking collectives of one communicator may be under way; later ones wait for their turn.
 ///
-/// Message tags carry the collective's number modulo a power of two; a number comes again only when the
-/// collective that had it before has finished on this rank.
-pub(crate) const MAX_OUTSTANDING: usize = 64;
+/// Message tags carry the collective's number modulo this; a number comes again only when the collective that had it
+/// before has finished on this rank. Transports keep 6 bits of it.
+const NONBLOCKING_LANES: usize = 62;
+/// The number that blocking collectives carry, one after the other.
+const BLOCKING_LANE: u16 = 62;
+
+/// Who waits for a collective.
+///
+/// Ranks start the nonblocking collectives of a communicator in the same order, and the blocking ones in the same order,
+/// but programs that mix the orders of the two kinds, which MPI forbids, work as they do elsewhere in Open MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The caller waits for it before it starts another.
+    Blocking,
+    /// Several may be under way.
+    Nonblocking,
+}
 
 /// What carries a communicator's messages.
 pub enum Wire {
@@ -35,12 +49,15 @@ pub struct Communicator {
     pub(crate) context: u32,
     pub(crate) group: Group,
     pub(crate) wire: Wire,
-    /// Collectives started so far.
-    pub(crate) started: u64,
-    /// Collectives finished so far with number = index modulo `lanes`.
-    finished: [u64; MAX_OUTSTANDING],
-    /// How many collectives may be under way.
+    /// Nonblocking collectives started so far.
+    started: u64,
+    /// Nonblocking collectives finished so far with number = index modulo `lanes`.
+    finished: [u64; NONBLOCKING_LANES],
+    /// How many nonblocking collectives may be under way.
     lanes: u64,
+    /// Blocking collectives started and finished.
+    blocking_started: u64,
+    blocking_finished: u64,
 }
 
 impl Communicator {
@@ -49,8 +66,17 @@ impl Communicator {
     pub fn new(context: u32, group: Group, wire: Wire) -> Communicator {
         // On inter-communicators the ranks beside the root need not call a rooted collective, so ranks count
         // differently. There, collectives follow each other and the order of messages alone tells them apart.
-        let lanes = if group.remote_size.is_some() { 1 } else { MAX_OUTSTANDING as u64 };
-        Communicator { context, group, wire, started: 0, finished: [0; MAX_OUTSTANDING], lanes }
+        let lanes = if group.remote_size.is_some() { 1 } else { NONBLOCKING_LANES as u64 };
+        Communicator {
+            context,
+            group,
+            wire,
+            started: 0,
+            finished: [0; NONBLOCKING_LANES],
+            lanes,
+            blocking_started: 0,
+            blocking_finished: 0,
+        }
     }
 
     /// This rank's place.
@@ -68,29 +94,48 @@ impl Communicator {
         self.wire.name()
     }
 
-    /// The number of the next collective.
-    pub(crate) fn take_sequence(&mut self) -> u64 {
-        self.started += 1;
-        self.started - 1
+    /// The next collective's turn.
+    pub(crate) fn take_turn(&mut self, mode: Mode) -> Turn {
+        let counter = match mode {
+            Mode::Blocking => &mut self.blocking_started,
+            Mode::Nonblocking => &mut self.started,
+        };
+        let number = *counter;
+        *counter += 1;
+        let tag = match mode {
+            Mode::Blocking => BLOCKING_LANE,
+            Mode::Nonblocking => (number % self.lanes) as u16,
+        };
+        Turn { mode, number, tag }
     }
 
-    /// Whether the collective with this number may send: the one that had its tags before has finished.
+    /// Whether a collective may send: the one that had its tags before has finished.
     #[inline]
-    pub(crate) fn may_run(&self, sequence: u64) -> bool {
-        self.finished[(sequence % self.lanes) as usize] == sequence / self.lanes
-    }
-
-    /// The number that a collective's messages carry.
-    #[inline]
-    pub(crate) fn tag_of(&self, sequence: u64) -> u16 {
-        (sequence % self.lanes) as u16
+    pub(crate) fn may_run(&self, turn: Turn) -> bool {
+        match turn.mode {
+            Mode::Blocking => self.blocking_finished == turn.number,
+            Mode::Nonblocking => self.finished[turn.tag as usize] == turn.number / self.lanes,
+        }
     }
 
     /// Notes that a collective has finished, well or not.
     #[inline]
-    pub(crate) fn note_finished(&mut self, sequence: u64) {
-        self.finished[(sequence % self.lanes) as usize] += 1;
+    pub(crate) fn note_finished(&mut self, turn: Turn) {
+        match turn.mode {
+            Mode::Blocking => self.blocking_finished += 1,
+            Mode::Nonblocking => self.finished[turn.tag as usize] += 1,
+        }
     }
+}
+
+/// A collective's place among those of its communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    mode: Mode,
+    /// How many of the same mode came before.
+    pub(crate) number: u64,
+    /// What its messages carry.
+    pub(crate) tag: u16,
 }
 
 #[cfg(test)]
@@ -98,29 +143,43 @@ mod tests {
     use super::*;
     use hetccl_core::Rank;
 
+    fn communicator(remote_size: Option<u32>) -> Communicator {
+        Communicator::new(0, Group { rank: Rank(0), size: 1, remote_size }, Wire::Alone)
+    }
+
     #[test]
     fn a_number_comes_again_only_after_its_predecessor() {
-        let group = Group { rank: Rank(0), size: 1, remote_size: None };
-        let mut comm = Communicator::new(0, group, Wire::Alone);
-        let numbers: Vec<u64> = (0..130).map(|_| comm.take_sequence()).collect();
-        assert!(comm.may_run(numbers[63]));
-        assert!(!comm.may_run(numbers[64]));
-        comm.note_finished(0);
-        assert!(comm.may_run(numbers[64]));
-        assert!(!comm.may_run(numbers[128]));
-        comm.note_finished(64);
-        assert!(comm.may_run(numbers[128]));
-        assert_eq!(comm.tag_of(65), 1);
+        let mut comm = communicator(None);
+        let turns: Vec<Turn> = (0..130).map(|_| comm.take_turn(Mode::Nonblocking)).collect();
+        assert!(comm.may_run(turns[61]));
+        assert!(!comm.may_run(turns[62]));
+        comm.note_finished(turns[0]);
+        assert!(comm.may_run(turns[62]));
+        assert!(!comm.may_run(turns[124]));
+        comm.note_finished(turns[62]);
+        assert!(comm.may_run(turns[124]));
+        assert_eq!(turns[63].tag, 1);
+    }
+
+    #[test]
+    fn blocking_collectives_have_numbers_of_their_own() {
+        let mut comm = communicator(None);
+        let waiting = comm.take_turn(Mode::Nonblocking);
+        let (first, second) = (comm.take_turn(Mode::Blocking), comm.take_turn(Mode::Blocking));
+        assert!(comm.may_run(waiting) && comm.may_run(first) && !comm.may_run(second));
+        assert!(first.tag != waiting.tag && first.tag == second.tag);
+        comm.note_finished(first);
+        assert!(comm.may_run(second));
     }
 
     #[test]
     fn inter_communicators_run_one_at_a_time_with_one_tag() {
-        let group = Group { rank: Rank(0), size: 1, remote_size: Some(2) };
-        let mut comm = Communicator::new(0, group, Wire::Alone);
-        let (first, second) = (comm.take_sequence(), comm.take_sequence());
+        let mut comm = communicator(Some(2));
+        let (first, second) =
+            (comm.take_turn(Mode::Nonblocking), comm.take_turn(Mode::Nonblocking));
         assert!(comm.may_run(first) && !comm.may_run(second));
         comm.note_finished(first);
         assert!(comm.may_run(second));
-        assert_eq!(comm.tag_of(first), comm.tag_of(second));
+        assert_eq!(first.tag, second.tag);
     }
 }

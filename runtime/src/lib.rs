@@ -13,7 +13,7 @@ mod schedules;
 mod scratch;
 mod settings;
 
-pub use communicator::{Communicator, Wire};
+pub use communicator::{Communicator, Mode, Wire};
 pub use error::Error;
 pub use hetccl_core as core;
 pub use hetccl_ucx as ucx;

@@ -7,7 +7,7 @@ use hetccl_core::{
 };
 use hetccl_ucx::{Fabric, Port};
 
-use crate::communicator::{Communicator, Wire};
+use crate::communicator::{Communicator, Mode, Turn, Wire};
 use crate::error::Error;
 use crate::host::{ExternalReducer, HostDevice};
 use crate::schedules::Schedules;
@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub input: Region,
     /// Where the result goes.
     pub output: Region,
+    /// Who waits for it.
+    pub mode: Mode,
 }
 
 /// A collective under way.
@@ -40,7 +42,7 @@ pub struct Operation {
     scratch: Option<Block>,
     collective: Collective,
     algorithm: &'static Algorithm,
-    sequence: u64,
+    turn: Turn,
     state: State,
 }
 
@@ -58,9 +60,9 @@ impl Operation {
         self.algorithm
     }
 
-    /// Its number in the communicator.
+    /// Its number among the communicator's collectives of its mode.
     pub fn sequence(&self) -> u64 {
-        self.sequence
+        self.turn.number
     }
 }
 
@@ -128,14 +130,14 @@ impl Process {
         communicator: &mut Communicator,
         request: &Request<'_>,
     ) -> Result<Operation, Error> {
-        let sequence = communicator.take_sequence();
-        match self.prepare(request, sequence, communicator.tag_of(sequence)) {
+        let turn = communicator.take_turn(request.mode);
+        match self.prepare(request, turn) {
             Ok(mut operation) => {
                 self.poll(communicator, &mut operation)?;
                 Ok(operation)
             }
             Err(error) => {
-                communicator.note_finished(sequence);
+                communicator.note_finished(turn);
                 Err(error)
             }
         }
@@ -152,7 +154,7 @@ impl Process {
         operation: &mut Operation,
     ) -> Result<bool, Error> {
         if operation.state == State::Queued {
-            if !communicator.may_run(operation.sequence) {
+            if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
             operation.run.start(operation.binding);
@@ -175,7 +177,7 @@ impl Process {
                 self.retire(communicator, operation);
                 Err(Error::Step {
                     collective: operation.collective,
-                    sequence: operation.sequence,
+                    sequence: operation.turn.number,
                     context: communicator.context,
                     rank: communicator.group.rank,
                     size: communicator.group.size,
@@ -199,12 +201,7 @@ impl Process {
         }
     }
 
-    fn prepare(
-        &mut self,
-        request: &Request<'_>,
-        sequence: u64,
-        tag: u16,
-    ) -> Result<Operation, Error> {
+    fn prepare(&mut self, request: &Request<'_>, turn: Turn) -> Result<Operation, Error> {
         let collective = request.call.collective;
         let (algorithm, schedule) = self
             .schedules
@@ -228,7 +225,7 @@ impl Process {
             scratch: scratch.as_ref().map_or_else(Region::default, Block::region),
             element_bytes: request.element_bytes,
             reduction: request.reduction,
-            sequence: tag,
+            sequence: turn.tag,
         };
         Ok(Operation {
             run,
@@ -236,7 +233,7 @@ impl Process {
             scratch,
             collective,
             algorithm,
-            sequence,
+            turn,
             state: State::Queued,
         })
     }
@@ -244,7 +241,7 @@ impl Process {
     /// Ends an operation and keeps what can be used again.
     fn retire(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
         operation.state = State::Finished;
-        communicator.note_finished(operation.sequence);
+        communicator.note_finished(operation.turn);
         if let Some(block) = operation.scratch.take() {
             self.scratch.put(block);
         }
