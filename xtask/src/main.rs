@@ -1,2 +1,80 @@
-//! Developer commands.
-fn main() {}
+//! `cargo xtask`: see [`xtask`].
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xtask::{bench, demo, install, lammps, leaks, mpi4py, setup, test};
+
+/// hetccl's developer commands
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the system packages that building and testing need
+    Setup,
+    /// Set up, build, and run every collective on real buffers, beside Open MPI's default
+    Demo(demo::Args),
+    /// Set up, build, and run every test
+    Test(test::Args),
+    /// Build and lay out an installation
+    Install {
+        /// Where to
+        #[arg(long)]
+        prefix: PathBuf,
+    },
+    /// Run mpi4py's own test suite under hetccl and compare with stock Open MPI
+    TestMpi4py(mpi4py::Args),
+    /// Run LAMMPS with and without hetccl and compare the results
+    TestLammps,
+    /// Look for leaks over communicators made and freed, with valgrind
+    TestLeaks,
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// MPI collectives under hetccl, Open MPI's default and MPICH in turn
+    Mpi(bench::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    let passed = |ok: bool| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(match task {
+        Task::Setup => {
+            setup::packages(&[setup::BUILD, setup::TEST])?;
+            ExitCode::SUCCESS
+        }
+        Task::Demo(args) => passed(demo::run(&args)?),
+        Task::Test(args) => passed(test::run(&args)?),
+        Task::Install { prefix } => {
+            setup::packages(&[setup::BUILD])?;
+            install::release(&prefix)?;
+            install::how_to_use(&prefix);
+            ExitCode::SUCCESS
+        }
+        Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
+        Task::TestLammps => passed(lammps::run()?),
+        Task::TestLeaks => passed(leaks::run()?),
+        Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
+    })
+}

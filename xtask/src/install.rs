@@ -1,0 +1,102 @@
+//! Builds hetccl and lays out an installation.
+//!
+//! ```text
+//! PREFIX/bin/hetccl
+//! PREFIX/lib/hetccl/
+//! PREFIX/lib/openmpi/mca_coll_hetccl.so
+//! PREFIX/share/hetccl/env.sh
+//! PREFIX/share/man/man1/hetccl.1
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::command;
+use crate::mpi;
+
+/// The component as Cargo names it.
+const BUILT_COMPONENT: &str = "libmca_coll_hetccl.so";
+/// The component as Open MPI looks for it.
+pub const COMPONENT: &str = "mca_coll_hetccl.so";
+
+/// Builds for use and installs into `prefix`.
+///
+/// # Errors
+/// A failed build, or a folder that can't be written.
+pub fn release(prefix: &Path) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(command::root());
+    build.args(["build", "--release", "--package", "hetccl-plugin", "--package", "hetccl-cli"]);
+    command::run(&mut build)?;
+    lay_out(&command::target_dir().join("release"), prefix)
+}
+
+/// Installs what was built in `from`.
+///
+/// # Errors
+/// A missing file, or a folder that can't be written.
+pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
+    std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
+    let prefix = prefix.canonicalize()?;
+    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl", "share/man/man1"];
+    for dir in dirs {
+        let dir = prefix.join(dir);
+        std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    copy(&from.join("hetccl"), &prefix.join("bin/hetccl"))?;
+    copy(&from.join(BUILT_COMPONENT), &prefix.join("lib/openmpi").join(COMPONENT))?;
+    let manual = command::root().join("docs/man/hetccl.1");
+    copy(&manual, &prefix.join("share/man/man1/hetccl.1"))?;
+    let script = prefix.join("share/hetccl/env.sh");
+    std::fs::write(&script, environment_script(&prefix))
+        .with_context(|| format!("writing {}", script.display()))
+}
+
+/// Replaces a file in one step, so that a running program keeps the old one.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut new = to.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    std::fs::copy(from, &new)
+        .with_context(|| format!("copying {} to {}", from.display(), new.display()))?;
+    std::fs::rename(&new, to).with_context(|| format!("replacing {}", to.display()))
+}
+
+fn environment_script(prefix: &Path) -> String {
+    format!(
+        r#"# Source this file: it lets Open MPI find hetccl's component and puts `hetccl` on PATH.
+#   . {prefix}/share/hetccl/env.sh
+# bash and zsh find where this file is now; other shells take the place it was installed in.
+if [ -n "${{BASH_SOURCE:-}}" ]; then
+    _hetccl_file=$BASH_SOURCE
+elif [ -n "${{ZSH_VERSION:-}}" ]; then
+    eval '_hetccl_file=${{(%):-%x}}'
+else
+    _hetccl_file='{prefix}/share/hetccl/env.sh'
+fi
+HETCCL_PREFIX=$(cd "$(dirname "$_hetccl_file")/../.." && pwd)
+export HETCCL_PREFIX
+unset _hetccl_file
+PATH=$HETCCL_PREFIX/bin:$PATH
+export PATH
+MANPATH=$HETCCL_PREFIX/share/man:${{MANPATH:-}}
+export MANPATH
+OMPI_MCA_mca_base_component_path=$HETCCL_PREFIX/lib/openmpi:${{OMPI_MCA_mca_base_component_path:-{default}}}
+export OMPI_MCA_mca_base_component_path
+"#,
+        prefix = prefix.display(),
+        default = mpi::default_component_path(),
+    )
+}
+
+/// Tells how to run a program with an installation.
+pub fn how_to_use(prefix: &Path) {
+    let prefix = prefix.canonicalize().unwrap_or_else(|_| prefix.to_owned());
+    println!("\nRun your own program:");
+    println!("  . {}/share/hetccl/env.sh", prefix.display());
+    println!("  mpirun --mca coll hetccl -n 4 ./app");
+    println!("Settings: ompi_info --param coll hetccl --level 9    What is here: hetccl info");
+}

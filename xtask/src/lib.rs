@@ -1,0 +1,16 @@
+//! Developer commands: `cargo xtask demo`, `test`, `install`, `bench mpi` and the rest.
+//!
+//! A library as well, so that the test suites install and start programs in the same way.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod command;
+pub mod demo;
+pub mod install;
+pub mod lammps;
+pub mod leaks;
+pub mod mpi;
+pub mod mpi4py;
+pub mod plot;
+pub mod setup;
+pub mod test;

@@ -1,0 +1,128 @@
+//! Compiling and starting MPI programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{self, exists};
+
+/// An MPI library and what runs its collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library<'a> {
+    /// Open MPI with hetccl alone, installed in a prefix, on a transport.
+    Hetccl {
+        /// The installation.
+        prefix: &'a Path,
+        /// `auto`, `ucx` or `pml`.
+        transport: &'a str,
+    },
+    /// Open MPI as it is.
+    OpenMpi,
+    /// MPICH.
+    Mpich,
+}
+
+impl Library<'_> {
+    const fn suffix(self) -> &'static str {
+        match self {
+            Library::Mpich => ".mpich",
+            Library::Hetccl { .. } | Library::OpenMpi => ".openmpi",
+        }
+    }
+}
+
+/// `mpirun.openmpi` where a distribution installs several MPIs, otherwise `mpirun`.
+fn program(name: &str, library: Library<'_>) -> String {
+    let exact = format!("{name}{}", library.suffix());
+    if exists(&exact) || matches!(library, Library::Mpich) { exact } else { name.to_owned() }
+}
+
+/// Whether the library's compiler and launcher are installed.
+pub fn available(library: Library<'_>) -> bool {
+    exists(&program("mpicc", library)) && exists(&program("mpirun", library))
+}
+
+/// Where Open MPI looks for components when nobody says anything.
+pub fn default_component_path() -> String {
+    let mut ask = Command::new(program("ompi_info", Library::OpenMpi));
+    ask.args(["--parsable", "--param", "mca", "base", "--level", "9"]);
+    let line_start = "mca:mca:base:param:mca_base_component_path:value:";
+    command::capture(&mut ask)
+        .ok()
+        .and_then(|text| {
+            let value = text.lines().find_map(|line| line.strip_prefix(line_start))?;
+            Some(value.trim_matches('"').to_owned())
+        })
+        .unwrap_or_default()
+}
+
+/// Compiles `tests/c/<name>.c` and returns the program.
+///
+/// # Errors
+/// A missing compiler, or its messages.
+pub fn compile(name: &str, library: Library<'_>) -> Result<PathBuf> {
+    let source = command::root().join("tests/c").join(name).with_extension("c");
+    let folder = command::target_dir().join("mpi").join(library.suffix().trim_start_matches('.'));
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let program_path = folder.join(name);
+    let mut cc = Command::new(program("mpicc", library));
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overread", "-o"]).arg(&program_path).arg(&source).arg("-lm");
+    command::capture(&mut cc)?;
+    Ok(program_path)
+}
+
+/// Frees `mpirun` from the caller's own MPI settings and lets root use it.
+fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["OMPI_", "PMIX_", "PRTE_", "HETCCL_"].iter().any(|prefix| text.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
+    if command::is_root() {
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    }
+}
+
+/// `mpirun -n ranks` of a library, with a time limit; the program and its arguments are to be added.
+pub fn mpirun(library: Library<'_>, ranks: usize, limit: Duration) -> Command {
+    let mut command = command::limited(program("mpirun", library), limit);
+    clean(&mut command);
+    let oversubscribe = matches!(library, Library::Hetccl { .. } | Library::OpenMpi);
+    if oversubscribe {
+        command.arg("--oversubscribe");
+    }
+    if let Library::Hetccl { prefix, transport } = library {
+        let path = format!("{}/lib/openmpi:{}", prefix.display(), default_component_path());
+        command.env("OMPI_MCA_mca_base_component_path", path);
+        command.args(["--mca", "coll", "hetccl", "--mca", "coll_hetccl_transport", transport]);
+    }
+    command.args(["-n", &ranks.to_string()]);
+    command
+}
+
+/// Runs a program under `mpirun` and returns its standard output.
+///
+/// # Errors
+/// When it does not succeed in time; the error holds the end of what it printed.
+pub fn run(
+    library: Library<'_>,
+    ranks: usize,
+    limit: Duration,
+    program: &Path,
+    arguments: &[&str],
+) -> Result<String> {
+    let mut command = mpirun(library, ranks, limit);
+    command.arg(program).args(arguments);
+    let output = command::output(&mut command)?;
+    if !output.status.success() {
+        let why = match output.status.code() {
+            Some(124 | 137) => format!("did not end within {} s", limit.as_secs()),
+            _ => format!("ended with {}", output.status),
+        };
+        bail!("{}\n  {why}\n{}", command::describe(&command), command::tail(&output));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
