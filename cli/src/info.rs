@@ -155,7 +155,7 @@ fn open_mpi() -> Found {
 }
 
 fn ucx() -> Found {
-    match hetccl_runtime::ucx::library_version() {
+    match hetccl_runtime::ucx_version() {
         Ok(version) => found(version),
         Err(why) => missing(format!("{why}; without it Open MPI's own messages carry the data")),
     }

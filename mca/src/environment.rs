@@ -111,7 +111,11 @@ pub struct ParameterError {
 
 impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "parameter {} could not be registered (status {})", self.name, self.status)
+        write!(
+            f,
+            "the value of coll_hetccl_{} was refused (status {}); what is possible is said above",
+            self.name, self.status
+        )
     }
 }
 

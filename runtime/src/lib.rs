@@ -8,6 +8,7 @@
 mod communicator;
 mod error;
 mod host;
+mod probe;
 mod process;
 mod schedules;
 mod scratch;
@@ -18,5 +19,6 @@ pub use error::Error;
 pub use hetccl_core as core;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
+pub use probe::ucx_version;
 pub use process::{Operation, Process, Request};
 pub use settings::{SETTINGS, Setting, SettingError, Settings, TransportChoice};

@@ -1,0 +1,87 @@
+//! The C programs of `tests/c` under `mpirun --mca coll hetccl`, on each transport and several numbers of ranks.
+
+use std::time::Duration;
+
+use hetccl_tests::{TRANSPORTS, prefix, program};
+use xtask::command;
+use xtask::mpi::{self, Library};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs a program everywhere; it fails itself when a check fails.
+fn everywhere(name: &str, ranks: &[usize], arguments: &[&str]) {
+    let Some(prefix) = prefix(name) else { return };
+    let program = program(name);
+    let mut checks = 0;
+    for transport in TRANSPORTS {
+        for &ranks in ranks {
+            let library = Library::Hetccl { prefix, transport };
+            let text = mpi::run(library, ranks, LIMIT, &program, arguments)
+                .unwrap_or_else(|error| panic!("{error:#}"));
+            for line in text.lines().filter(|line| line.starts_with("SKIPPED")) {
+                println!("{line} ({name}, {ranks} ranks, {transport})");
+            }
+            let passed = text.lines().filter(|line| line.starts_with("ok ")).count();
+            assert!(passed > 0, "{name} checked nothing on {ranks} ranks over {transport}:\n{text}");
+            checks += passed;
+        }
+    }
+    println!("{name}: {checks} checks held");
+}
+
+#[test]
+fn operations() {
+    everywhere("operations", &[1, 2, 3, 4, 5], &[]);
+}
+
+#[test]
+fn layouts() {
+    everywhere("layouts", &[1, 2, 3, 4, 5], &[]);
+}
+
+#[test]
+fn requests_and_threads() {
+    everywhere("requests", &[1, 2, 3, 4, 5], &[]);
+}
+
+#[test]
+fn topologies_and_inter_communicators() {
+    everywhere("groups", &[1, 2, 3, 4, 5, 8], &[]);
+}
+
+#[test]
+fn spawn_connect_accept_merge() {
+    everywhere("groups", &[1, 2, 3], &["dynamic"]);
+}
+
+#[test]
+fn errors() {
+    everywhere("errors", &[1, 2, 3, 5], &[]);
+}
+
+#[test]
+fn memory_stays_flat_over_20000_communicators() {
+    everywhere("churn", &[2], &["20000"]);
+}
+
+#[test]
+fn buffers_past_2_gib() {
+    everywhere("large", &[2], &[]);
+}
+
+#[test]
+fn finalize_with_a_collective_left_over() {
+    everywhere("leftover", &[1, 3], &[]);
+}
+
+#[test]
+fn abort_ends_the_job() {
+    let Some(prefix) = prefix("abort") else { return };
+    let program = program("leftover");
+    for transport in TRANSPORTS {
+        let library = Library::Hetccl { prefix, transport };
+        let mut command = mpi::mpirun(library, 3, LIMIT);
+        let output = command::output(command.arg(&program).arg("abort")).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", command::tail(&output));
+    }
+}

@@ -1,0 +1,110 @@
+//! Two hosts, made of network namespaces joined by a pair of virtual Ethernet devices: everything between them is TCP.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use hetccl_tests::{TRANSPORTS, prefix, program};
+use xtask::command;
+use xtask::mpi::{self, Library};
+
+const LIMIT: Duration = Duration::from_secs(240);
+const NETWORK: &str = "10.213.47.0/24";
+const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
+
+/// Two namespaces with names of this process's own; removed when dropped.
+struct Hosts {
+    names: [String; 2],
+    agent: PathBuf,
+}
+
+impl Hosts {
+    fn make() -> Result<Hosts, String> {
+        let id = std::process::id() % 100_000;
+        let hosts = Hosts {
+            names: [format!("hca{id}"), format!("hcb{id}")],
+            agent: command::target_dir().join(format!("rsh-agent-{id}")),
+        };
+        let [a, b] = &hosts.names;
+        ip(&["netns", "add", a])?;
+        ip(&["netns", "add", b])?;
+        ip(&["link", "add", "hcv0", "netns", a, "type", "veth", "peer", "name", "hcv1", "netns", b])?;
+        for (i, name) in hosts.names.iter().enumerate() {
+            let (device, address) = (format!("hcv{i}"), format!("{}/24", ADDRESSES[i]));
+            ip(&["-n", name, "addr", "add", &address, "dev", &device])?;
+            ip(&["-n", name, "link", "set", &device, "up"])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            // `ip netns exec` shows this file as /etc/hosts inside.
+            let folder = Path::new("/etc/netns").join(name);
+            std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+            let table = format!("127.0.0.1 localhost\n{} {a}\n{} {b}\n", ADDRESSES[0], ADDRESSES[1]);
+            std::fs::write(folder.join("hosts"), table).map_err(|e| e.to_string())?;
+        }
+        let script = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts sh -c \"hostname $host; $*\"\n";
+        std::fs::write(&hosts.agent, script).map_err(|e| e.to_string())?;
+        command::run(Command::new("chmod").arg("+x").arg(&hosts.agent)).map_err(|e| e.to_string())?;
+        Ok(hosts)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&["netns", "delete", name]);
+            let _ = std::fs::remove_dir_all(Path::new("/etc/netns").join(name));
+        }
+        let _ = std::fs::remove_file(&self.agent);
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    command::capture(Command::new("ip").args(arguments)).map(|_| ()).map_err(|e| format!("{e:#}"))
+}
+
+#[test]
+fn the_demo_runs_across_two_hosts() {
+    let Some(prefix) = prefix("two hosts") else { return };
+    if !command::is_root() || !command::exists("ip") {
+        println!("SKIPPED two hosts: network namespaces take root and the program ip");
+        return;
+    }
+    let hosts = match Hosts::make() {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            println!("SKIPPED two hosts: namespaces can't be made here: {why}");
+            return;
+        }
+    };
+    let program = program("demo");
+    for transport in TRANSPORTS {
+        let mpirun = mpi::mpirun(Library::Hetccl { prefix, transport }, 4, LIMIT);
+        let output = command::output(&mut across(&hosts, &mpirun, &program)).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let right = text.matches("\"ok\": true").count();
+        assert!(output.status.success() && right > 40, "{transport}\n{}", command::tail(&output));
+        assert!(!text.contains("\"ok\": false"), "{text}");
+        println!("two hosts over {transport}: {right} results right");
+    }
+}
+
+/// The same command, started on the first host, with two ranks on each.
+fn across(hosts: &Hosts, mpirun: &Command, program: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &hosts.names[0], "unshare", "--uts", "sh", "-c"]);
+    let line = format!("hostname {}; exec \"$@\"", hosts.names[0]);
+    command.arg(line).arg("sh").arg(mpirun.get_program()).args(mpirun.get_args());
+    for (name, value) in mpirun.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let [a, b] = &hosts.names;
+    command.args(["--host", &format!("{a}:2,{b}:2"), "--map-by", "node"]);
+    command.args(["--mca", "plm_rsh_agent"]).arg(&hosts.agent);
+    command.args(["--mca", "btl_tcp_if_include", NETWORK, "--mca", "oob_tcp_if_include", NETWORK]);
+    // One kernel serves both hosts: without this UCX would find shared memory between them.
+    command.env("UCX_TLS", "tcp,self").args(["-x", "UCX_TLS"]);
+    command.arg(program);
+    command
+}
