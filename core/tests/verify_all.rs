@@ -78,7 +78,9 @@ fn every_algorithm_on_inter_communicators() {
     for algorithm in ALGORITHMS.iter().filter(|a| a.scope == Scope::Inter) {
         let mut tally = Tally::default();
         for &collective in algorithm.collectives {
-            for sizes in [(1, 1), (1, 2), (2, 1), (3, 2), (2, 5), (4, 4), (7, 3), (16, 17), (33, 31)] {
+            for sizes in
+                [(1, 1), (1, 2), (2, 1), (3, 2), (2, 5), (4, 4), (7, 3), (16, 17), (33, 31)]
+            {
                 let large = sizes.0 + sizes.1 > 16;
                 for variant in variants(collective, if large { 16 } else { 4 }) {
                     let variant = Variant { in_place: false, ..variant };

@@ -64,7 +64,8 @@ unsafe fn run(
     let engine = &mut *guard;
     let communicator = state.communicator(engine);
     // SAFETY: the caller's promise.
-    let mut operation = unsafe { engine.process.start(communicator, &prepared.request(Mode::Blocking)) }?;
+    let mut operation =
+        unsafe { engine.process.start(communicator, &prepared.request(Mode::Blocking)) }?;
     tell(plugin, engine, state, &operation, prepared);
     // Without UCX nothing moves but in Open MPI's own progress.
     let polls = match engine.process.fabric() {
@@ -172,7 +173,9 @@ unsafe fn start(request: Request) {
         let state = &*pending.module;
         let communicator = state.communicator(engine);
         // SAFETY: the caller's promise.
-        match unsafe { engine.process.start(communicator, &pending.prepared.request(Mode::Nonblocking)) } {
+        match unsafe {
+            engine.process.start(communicator, &pending.prepared.request(Mode::Nonblocking))
+        } {
             Ok(mut operation) => {
                 tell(plugin, engine, state, &operation, &pending.prepared);
                 match engine.process.poll(state.communicator(engine), &mut operation) {

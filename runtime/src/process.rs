@@ -227,15 +227,7 @@ impl Process {
             reduction: request.reduction,
             sequence: turn.tag,
         };
-        Ok(Operation {
-            run,
-            binding,
-            scratch,
-            collective,
-            algorithm,
-            turn,
-            state: State::Queued,
-        })
+        Ok(Operation { run, binding, scratch, collective, algorithm, turn, state: State::Queued })
     }
 
     /// Ends an operation and keeps what can be used again.

@@ -22,7 +22,10 @@ fn everywhere(name: &str, ranks: &[usize], arguments: &[&str]) {
                 println!("{line} ({name}, {ranks} ranks, {transport})");
             }
             let passed = text.lines().filter(|line| line.starts_with("ok ")).count();
-            assert!(passed > 0, "{name} checked nothing on {ranks} ranks over {transport}:\n{text}");
+            assert!(
+                passed > 0,
+                "{name} checked nothing on {ranks} ranks over {transport}:\n{text}"
+            );
             checks += passed;
         }
     }

@@ -28,7 +28,9 @@ impl Hosts {
         let [a, b] = &hosts.names;
         ip(&["netns", "add", a])?;
         ip(&["netns", "add", b])?;
-        ip(&["link", "add", "hcv0", "netns", a, "type", "veth", "peer", "name", "hcv1", "netns", b])?;
+        ip(&[
+            "link", "add", "hcv0", "netns", a, "type", "veth", "peer", "name", "hcv1", "netns", b,
+        ])?;
         for (i, name) in hosts.names.iter().enumerate() {
             let (device, address) = (format!("hcv{i}"), format!("{}/24", ADDRESSES[i]));
             ip(&["-n", name, "addr", "add", &address, "dev", &device])?;
@@ -37,12 +39,14 @@ impl Hosts {
             // `ip netns exec` shows this file as /etc/hosts inside.
             let folder = Path::new("/etc/netns").join(name);
             std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-            let table = format!("127.0.0.1 localhost\n{} {a}\n{} {b}\n", ADDRESSES[0], ADDRESSES[1]);
+            let table =
+                format!("127.0.0.1 localhost\n{} {a}\n{} {b}\n", ADDRESSES[0], ADDRESSES[1]);
             std::fs::write(folder.join("hosts"), table).map_err(|e| e.to_string())?;
         }
         let script = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts sh -c \"hostname $host; $*\"\n";
         std::fs::write(&hosts.agent, script).map_err(|e| e.to_string())?;
-        command::run(Command::new("chmod").arg("+x").arg(&hosts.agent)).map_err(|e| e.to_string())?;
+        command::run(Command::new("chmod").arg("+x").arg(&hosts.agent))
+            .map_err(|e| e.to_string())?;
         Ok(hosts)
     }
 }

@@ -70,7 +70,8 @@ fn parse(text: &str) -> Result<Vec<Row>> {
     text.lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| {
-            let value: Value = serde_json::from_str(line).with_context(|| format!("in {line:?}"))?;
+            let value: Value =
+                serde_json::from_str(line).with_context(|| format!("in {line:?}"))?;
             Ok(Row {
                 collective: value["collective"].as_str().unwrap_or_default().to_owned(),
                 bytes: value["bytes"].as_u64().unwrap_or(0),
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn rows_are_read_and_other_lines_are_not() {
-        let rows = parse("hello\n{\"collective\":\"bcast\",\"bytes\":64,\"us\":1.5,\"ok\":true}\n").unwrap();
+        let rows = parse("hello\n{\"collective\":\"bcast\",\"bytes\":64,\"us\":1.5,\"ok\":true}\n")
+            .unwrap();
         assert_eq!(rows.len(), 1);
         assert!(rows[0].correct && rows[0].bytes == 64);
     }

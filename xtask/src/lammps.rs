@@ -28,7 +28,11 @@ pub fn run() -> Result<bool> {
             println!("    stock  {a}\n    hetccl {b}");
         }
         let equal = stock == ours;
-        println!("{transport}: {} lines, {}", ours.len(), if equal { "the same" } else { "DIFFERENT" });
+        println!(
+            "{transport}: {} lines, {}",
+            ours.len(),
+            if equal { "the same" } else { "DIFFERENT" }
+        );
         same &= equal;
     }
     Ok(same)

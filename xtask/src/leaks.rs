@@ -24,7 +24,12 @@ pub fn run() -> Result<bool> {
         let library = Library::Hetccl { prefix: &prefix, transport };
         let text = step(&format!("valgrind over {transport}"), || {
             let mut command = mpi::mpirun(library, 2, LIMIT);
-            command.args(["valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=definite"]);
+            command.args([
+                "valgrind",
+                "--quiet",
+                "--leak-check=full",
+                "--show-leak-kinds=definite",
+            ]);
             command.args(["--num-callers=30", "--undef-value-errors=no"]);
             command.arg(&program).args(["300", "no-limit"]);
             let output = command::output(&mut command)?;

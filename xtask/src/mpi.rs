@@ -68,7 +68,10 @@ pub fn compile(name: &str, library: Library<'_>) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let program_path = folder.join(name);
     let mut cc = Command::new(program("mpicc", library));
-    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overread", "-o"]).arg(&program_path).arg(&source).arg("-lm");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overread", "-o"])
+        .arg(&program_path)
+        .arg(&source)
+        .arg("-lm");
     command::capture(&mut cc)?;
     Ok(program_path)
 }

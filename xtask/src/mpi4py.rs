@@ -22,8 +22,18 @@ const MODULE_LIMIT: Duration = Duration::from_secs(60);
 /// The part of the suite that `cargo xtask test` runs: all that is collective by name, and what communicators,
 /// topologies, operations, threads and one-sided windows do with collectives underneath.
 const QUICK: &[&str] = &[
-    "test_cco_", "test_comm", "test_op", "test_ulfm", "test_threads", "test_rma", "test_io",
-    "test_win", "test_msgspec", "test_datatype", "test_request", "test_util_pkl5",
+    "test_cco_",
+    "test_comm",
+    "test_op",
+    "test_ulfm",
+    "test_threads",
+    "test_rma",
+    "test_io",
+    "test_win",
+    "test_msgspec",
+    "test_datatype",
+    "test_request",
+    "test_util_pkl5",
 ];
 
 /// Options.
@@ -67,9 +77,8 @@ pub fn compare(args: &Args, prefix: &Path) -> Result<bool> {
     let mut table = Vec::new();
     let mut regressions = Vec::new();
     for &ranks in &args.ranks {
-        let stock = step(&format!("stock Open MPI, {ranks} ranks"), || {
-            suite.stock(ranks, &modules)
-        })?;
+        let stock =
+            step(&format!("stock Open MPI, {ranks} ranks"), || suite.stock(ranks, &modules))?;
         table.push(row("stock", ranks, &stock));
         for transport in &args.transport {
             let library = Library::Hetccl { prefix, transport };
@@ -80,12 +89,17 @@ pub fn compare(args: &Args, prefix: &Path) -> Result<bool> {
             for (test, outcome) in &stock {
                 let now = ours.get(test).map_or("not run", String::as_str);
                 if outcome == "ok" && now != "ok" {
-                    regressions.push(format!("{test}: ok with stock, {now} over {transport}, {ranks} ranks"));
+                    regressions.push(format!(
+                        "{test}: ok with stock, {now} over {transport}, {ranks} ranks"
+                    ));
                 }
             }
         }
     }
-    println!("\n{:<7} {:>5} {:>6} {:>7} {:>7} {:>8}", "", "ranks", "ok", "skipped", "failed", "not run");
+    println!(
+        "\n{:<7} {:>5} {:>6} {:>7} {:>7} {:>8}",
+        "", "ranks", "ok", "skipped", "failed", "not run"
+    );
     for line in table {
         println!("{line}");
     }
@@ -125,11 +139,22 @@ impl Suite {
         if suite.folder.join("ready").exists() {
             return Ok(suite);
         }
-        command::capture(Command::new("python3").args(["-m", "venv"]).arg(suite.folder.join("venv")))?;
+        command::capture(
+            Command::new("python3").args(["-m", "venv"]).arg(suite.folder.join("venv")),
+        )?;
         let requirement = format!("mpi4py=={VERSION}");
         let mut install = Command::new(&suite.python);
         install.env("MPICC", mpicc());
-        install.args(["-m", "pip", "install", "--quiet", "--no-binary", "mpi4py", &requirement, "numpy"]);
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-binary",
+            "mpi4py",
+            &requirement,
+            "numpy",
+        ]);
         command::capture(&mut install).context("pip could not install mpi4py and numpy")?;
         let mut download = Command::new(&suite.python);
         download.current_dir(&suite.folder);

@@ -74,7 +74,8 @@ fn panel(svg: &mut String, x: f64, y: f64, name: &str, points: &[Point]) {
 mod tests {
     #[test]
     fn a_plot_has_a_line_per_panel() {
-        let panels = vec![("bcast".to_owned(), vec![(8.0, 2.0), (64.0, 0.5)]), ("x".to_owned(), vec![])];
+        let panels =
+            vec![("bcast".to_owned(), vec![(8.0, 2.0), (64.0, 0.5)]), ("x".to_owned(), vec![])];
         let svg = super::ratios("t", &panels);
         assert_eq!(svg.matches("<polyline").count(), 2);
         assert_eq!(svg.matches("<circle").count(), 2);

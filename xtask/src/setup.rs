@@ -81,7 +81,11 @@ pub fn packages(sets: &[Packages]) -> Result<()> {
 }
 
 fn installed(package: &str) -> bool {
-    let query = command::capture(Command::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", package]));
+    let query = command::capture(Command::new("dpkg-query").args([
+        "-W",
+        "-f=${db:Status-Status}",
+        package,
+    ]));
     query.is_ok_and(|status| status == "installed")
 }
 

@@ -49,7 +49,12 @@ pub fn run(args: &Args) -> Result<bool> {
                     false
                 }
             };
-            parts.push(Part { name: what, passed: usize::from(ok), failed: usize::from(!ok), skipped: 0 });
+            parts.push(Part {
+                name: what,
+                passed: usize::from(ok),
+                failed: usize::from(!ok),
+                skipped: 0,
+            });
         }
     }
     Ok(summary(&parts))
@@ -58,7 +63,10 @@ pub fn run(args: &Args) -> Result<bool> {
 fn summary(parts: &[Part]) -> bool {
     println!();
     for part in parts {
-        println!("{:<28} {} passed, {} failed, {} skipped", part.name, part.passed, part.failed, part.skipped);
+        println!(
+            "{:<28} {} passed, {} failed, {} skipped",
+            part.name, part.passed, part.failed, part.skipped
+        );
     }
     let sum = |f: fn(&Part) -> usize| parts.iter().map(f).sum::<usize>();
     let failed = sum(|p| p.failed);

@@ -5,6 +5,8 @@
 //! [verifier](crate::verify) checks. A new algorithm is one file with a `pub const ALGORITHM` and one line in the
 //! table below.
 
+use std::fmt;
+
 use crate::call::{Call, Collective};
 use crate::schedule::Schedule;
 
@@ -33,7 +35,7 @@ pub enum Scope {
 }
 
 /// An algorithm and when it can be used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Algorithm {
     /// Its name in settings and reports, unique among the algorithms of a collective and scope.
     pub name: &'static str,
@@ -48,6 +50,13 @@ pub struct Algorithm {
     pub supports: fn(&Call) -> bool,
     /// This rank's schedule; only for calls that it supports.
     pub build: fn(&Call) -> Schedule,
+}
+
+/// By name: function addresses differ from process to process, and ranks compare what they print.
+impl fmt::Debug for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.scope, self.name)
+    }
 }
 
 impl Algorithm {

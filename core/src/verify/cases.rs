@@ -44,7 +44,9 @@ fn intra_call(collective: Collective, rank: usize, size: usize, v: &Variant) -> 
         }
         Alltoallv | Alltoallw => {
             // In place, what goes to a rank is as long as what comes from it.
-            let pair = |a: usize, b: usize| length(if v.in_place { a + b + a * b } else { a * size + b }, v);
+            let pair = |a: usize, b: usize| {
+                length(if v.in_place { a + b + a * b } else { a * size + b }, v)
+            };
             let recv = blocks(size, v, |peer| pair(peer, rank));
             let send = if v.in_place {
                 Arc::clone(&recv)
@@ -122,7 +124,8 @@ fn inter_call(
             recv: blocks(remote, v, |peer| length(peer + salt(!in_first), v)),
         },
         Alltoallv | Alltoallw => {
-            let pair = |from_first: bool, a: usize, b: usize| length(a * 31 + b + salt(from_first), v);
+            let pair =
+                |from_first: bool, a: usize, b: usize| length(a * 31 + b + salt(from_first), v);
             Layout::Blocks {
                 send: blocks(remote, v, |peer| pair(in_first, rank, peer)),
                 recv: blocks(remote, v, |peer| pair(!in_first, peer, rank)),
@@ -138,7 +141,8 @@ fn inter_call(
         },
         // Both groups cut the same vector.
         ReduceScatter => {
-            let send = tiled(local, |i| crate::algorithms::patterns::even_part(v.count * 3, local, i).len);
+            let send =
+                tiled(local, |i| crate::algorithms::patterns::even_part(v.count * 3, local, i).len);
             let len = send[rank].len;
             Layout::Blocks { send, recv: Arc::new([Block { start: 0, len }]) }
         }
@@ -155,7 +159,8 @@ fn inter_call(
 }
 
 fn neighbour_call(collective: Collective, rank: usize, size: usize, v: &Variant) -> Call {
-    let neighbours = if v.seed % 2 == 0 { grid(rank, size, v.seed) } else { graph(rank, size, v.seed) };
+    let neighbours =
+        if v.seed % 2 == 0 { grid(rank, size, v.seed) } else { graph(rank, size, v.seed) };
     let regular =
         matches!(collective, Collective::NeighborAllgather | Collective::NeighborAlltoall);
     let gathers =
@@ -174,9 +179,8 @@ fn neighbour_call(collective: Collective, rank: usize, size: usize, v: &Variant)
         }
     };
     let outgoing = |i: usize| {
-        neighbours.destinations[i].map_or(0, |to| {
-            len(rank, to.index(), slot(&neighbours.destinations, i, 0))
-        })
+        neighbours.destinations[i]
+            .map_or(0, |to| len(rank, to.index(), slot(&neighbours.destinations, i, 0)))
     };
     let incoming = |i: usize| {
         neighbours.sources[i]

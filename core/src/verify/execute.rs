@@ -57,8 +57,9 @@ impl Memory {
 /// Messages under way, by sender, receiver and number.
 type Messages = HashMap<(usize, usize, u16), Vec<Value>>;
 
-/// The process that a process's schedule calls `rank`: first group first.
-pub(super) fn process_of(calls: &[Call], process: usize, rank: Rank) -> usize {
+/// The process, by its place in `calls`, that process `process` calls `rank`: on inter-communicators the first group's
+/// ranks come first in `calls`, and each process counts its own group first.
+pub fn process_of(calls: &[Call], process: usize, rank: Rank) -> usize {
     let call = &calls[process];
     let (local, Some(_)) = (call.size(), call.group.remote_size) else { return rank.index() };
     let first = calls.len() - calls[calls.len() - 1].size();
@@ -73,13 +74,14 @@ pub(super) fn process_of(calls: &[Call], process: usize, rank: Rank) -> usize {
 /// Runs everything; the error names the process where it shows.
 pub(super) fn run(calls: &[Call], schedules: &[Schedule]) -> Result<Outcome, (usize, String)> {
     let mut values = Values::new(calls[0].ordered);
-    let mut memory: Vec<Memory> = (0..calls.len())
-        .map(|p| Memory::new(&mut values, p, &calls[p], &schedules[p]))
-        .collect();
+    let mut memory: Vec<Memory> =
+        (0..calls.len()).map(|p| Memory::new(&mut values, p, &calls[p], &schedules[p])).collect();
     let mut waiting: Vec<Vec<u32>> = schedules.iter().map(|s| s.waits_for().to_vec()).collect();
     let mut ready: Vec<Vec<StepId>> = waiting
         .iter()
-        .map(|counts| (0..counts.len()).filter(|&i| counts[i] == 0).map(|i| StepId(i as u32)).collect())
+        .map(|counts| {
+            (0..counts.len()).filter(|&i| counts[i] == 0).map(|i| StepId(i as u32)).collect()
+        })
         .collect();
     let mut unfinished: usize = schedules.iter().map(|s| s.steps().len()).sum();
     let mut messages = Messages::new();

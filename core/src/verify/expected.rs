@@ -6,7 +6,7 @@ use crate::call::{Block, Call, Collective, Layout, Root};
 use crate::schedule::{Buffer, Schedule};
 
 /// Elements of Input and Output that a rank brings.
-pub(super) fn sizes(call: &Call) -> (usize, usize) {
+pub fn sizes(call: &Call) -> (usize, usize) {
     use Collective::*;
     let root = is_root(call);
     let inter = call.group.remote_size.is_some();
@@ -78,13 +78,13 @@ fn peers(call: &Call) -> usize {
 
 /// What an output element must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Expect {
+pub enum Wanted {
     /// As it was.
     Untouched,
-    /// One initial element.
+    /// An initial element: of this process, in this buffer, at this index.
     Copy(usize, Buffer, usize),
-    /// Element `.1` of these processes' contributions, in this order.
-    Sum(Vec<usize>, usize),
+    /// Element `.2` of the contributions of these processes, in this order; each lies in the buffer beside it.
+    Sum(Vec<usize>, Vec<Buffer>, usize),
     /// MPI does not say.
     Anything,
 }
@@ -96,18 +96,24 @@ pub(super) fn compare(
     run: &Outcome,
 ) -> Result<(), (usize, String)> {
     for (process, call) in calls.iter().enumerate() {
-        let wanted = expect(calls, process);
+        let wanted = wanted(calls, process);
         for (index, &found) in run.memory[process].output.iter().enumerate() {
-            let expected = wanted.get(index).unwrap_or(&Expect::Untouched);
-            matches(calls, run, process, index, expected, found).map_err(|what| (process, what))?;
+            let expected = wanted.get(index).unwrap_or(&Wanted::Untouched);
+            matches(call.ordered, run, process, index, expected, found)
+                .map_err(|what| (process, what))?;
         }
         if !schedules[process].in_place() {
             untouched(run, process).map_err(|what| (process, what))?;
         }
         if call.collective == Collective::Allreduce && call.group.remote_size.is_none() {
             let first = &run.memory[0].output;
-            if let Some(index) = (0..call.count()).find(|&i| first[i] != run.memory[process].output[i]) {
-                return Err((process, format!("element {index} is added up differently than on rank 0")));
+            if let Some(index) =
+                (0..call.count()).find(|&i| first[i] != run.memory[process].output[i])
+            {
+                return Err((
+                    process,
+                    format!("element {index} is added up differently than on rank 0"),
+                ));
             }
         }
     }
@@ -124,23 +130,23 @@ fn untouched(run: &Outcome, process: usize) -> Result<(), String> {
 }
 
 fn matches(
-    calls: &[Call],
+    ordered: bool,
     run: &Outcome,
     process: usize,
     index: usize,
-    expected: &Expect,
+    expected: &Wanted,
     found: Value,
 ) -> Result<(), String> {
     let mut leaves = run.values.leaves(found);
     let mut wanted: Vec<(usize, Buffer, usize)> = match expected {
-        Expect::Anything => return Ok(()),
-        Expect::Untouched => vec![(process, Buffer::Output, index)],
-        Expect::Copy(process, buffer, index) => vec![(*process, *buffer, *index)],
-        Expect::Sum(processes, element) => {
-            processes.iter().map(|&p| (p, contribution(&calls[p]), *element)).collect()
+        Wanted::Anything => return Ok(()),
+        Wanted::Untouched => vec![(process, Buffer::Output, index)],
+        Wanted::Copy(process, buffer, index) => vec![(*process, *buffer, *index)],
+        Wanted::Sum(processes, buffers, element) => {
+            processes.iter().zip(buffers).map(|(&p, &buffer)| (p, buffer, *element)).collect()
         }
     };
-    if !calls[process].ordered {
+    if !ordered {
         leaves.sort_unstable();
         wanted.sort_unstable();
     }
@@ -159,29 +165,29 @@ fn contribution(call: &Call) -> Buffer {
     if in_place { Buffer::Output } else { Buffer::Input }
 }
 
-/// The outputs of a process; elements beyond the end of the list are untouched.
-fn expect(calls: &[Call], process: usize) -> Vec<Expect> {
+/// What MPI demands of each element of a process's output.
+pub fn wanted(calls: &[Call], process: usize) -> Vec<Wanted> {
     use Collective::*;
     let call = &calls[process];
-    let mut out = vec![Expect::Untouched; sizes(call).1];
+    let mut out = vec![Wanted::Untouched; sizes(call).1];
     let group: Vec<usize> = source_group(calls, process);
     match call.collective {
         Barrier => {}
-        Allreduce => fill_sums(&mut out, &group, 0),
-        Scan => fill_sums(&mut out, &group[..=call.rank()], 0),
-        Exscan if call.rank() > 0 => fill_sums(&mut out, &group[..call.rank()], 0),
+        Allreduce => fill_sums(&mut out, calls, &group, 0),
+        Scan => fill_sums(&mut out, calls, &group[..=call.rank()], 0),
+        Exscan if call.rank() > 0 => fill_sums(&mut out, calls, &group[..call.rank()], 0),
         Exscan => {}
-        Reduce if is_root(call) => fill_sums(&mut out, &group, 0),
+        Reduce if is_root(call) => fill_sums(&mut out, calls, &group, 0),
         Reduce => {}
         ReduceScatter | ReduceScatterBlock => {
             let own = call.send_block(call.rank());
-            fill_sums(&mut out[..own.len], &group, own.start);
-            out[own.len..].fill(Expect::Anything);
+            fill_sums(&mut out[..own.len], calls, &group, own.start);
+            out[own.len..].fill(Wanted::Anything);
         }
         Bcast => {
             if let Some(root) = root_process(calls, process).filter(|&root| root != process) {
                 for (i, expected) in out.iter_mut().enumerate() {
-                    *expected = Expect::Copy(root, Buffer::Input, i);
+                    *expected = Wanted::Copy(root, Buffer::Input, i);
                 }
             }
         }
@@ -235,9 +241,9 @@ fn source_group(calls: &[Call], process: usize) -> Vec<usize> {
     let call = &calls[process];
     match call.group.remote_size {
         None => (0..calls.len()).collect(),
-        Some(remote) => (0..remote as usize)
-            .map(|i| process_of(calls, process, call.group.remote(i)))
-            .collect(),
+        Some(remote) => {
+            (0..remote as usize).map(|i| process_of(calls, process, call.group.remote(i))).collect()
+        }
     }
 }
 
@@ -253,35 +259,41 @@ fn root_process(calls: &[Call], process: usize) -> Option<usize> {
     }
 }
 
-fn fill_sums(out: &mut [Expect], processes: &[usize], first: usize) {
+fn fill_sums(out: &mut [Wanted], calls: &[Call], processes: &[usize], first: usize) {
+    let buffers: Vec<Buffer> = processes.iter().map(|&p| contribution(&calls[p])).collect();
     for (i, expected) in out.iter_mut().enumerate() {
-        *expected = Expect::Sum(processes.to_vec(), first + i);
+        *expected = Wanted::Sum(processes.to_vec(), buffers.clone(), first + i);
     }
 }
 
 /// A block that is copied from `from` of a process, or stays as it is.
-fn place(out: &mut [Expect], into: Block, source: usize, from: Option<(Buffer, usize)>) {
+fn place(out: &mut [Wanted], into: Block, source: usize, from: Option<(Buffer, usize)>) {
     for i in 0..into.len {
         out[into.start + i] = match from {
-            Some((buffer, start)) => Expect::Copy(source, buffer, start + i),
-            None => Expect::Untouched,
+            Some((buffer, start)) => Wanted::Copy(source, buffer, start + i),
+            None => Wanted::Untouched,
         };
     }
 }
 
-fn expect_neighbours(calls: &[Call], call: &Call, out: &mut [Expect]) {
+fn expect_neighbours(calls: &[Call], call: &Call, out: &mut [Wanted]) {
     let Some(neighbours) = &call.neighbours else { return };
     for (index, source) in neighbours.sources.iter().enumerate() {
         let Some(source) = *source else { continue };
         let theirs = &calls[source.index()];
         let Some(their_neighbours) = &theirs.neighbours else { continue };
-        let earlier =
-            neighbours.sources[..index].iter().filter(|&&s| s == Some(source)).count();
+        let earlier = neighbours.sources[..index].iter().filter(|&&s| s == Some(source)).count();
         let destination = if neighbours.cartesian {
             Some(index ^ 1)
         } else {
             let to_me = |&(_, d): &(usize, &Option<crate::Rank>)| *d == Some(call.group.rank);
-            their_neighbours.destinations.iter().enumerate().filter(to_me).nth(earlier).map(|(d, _)| d)
+            their_neighbours
+                .destinations
+                .iter()
+                .enumerate()
+                .filter(to_me)
+                .nth(earlier)
+                .map(|(d, _)| d)
         };
         let Some(destination) = destination else { continue };
         let from = match call.collective {

@@ -12,10 +12,15 @@
 pub mod cases;
 mod execute;
 mod expected;
+#[cfg(test)]
+mod mutants;
 mod races;
 mod value;
 
 use std::fmt;
+
+pub use execute::process_of;
+pub use expected::{Wanted, sizes, wanted};
 
 use crate::algorithms::Algorithm;
 use crate::call::Call;
@@ -97,7 +102,8 @@ pub fn check_schedules(
     }
     let run = execute::run(calls, schedules).map_err(|(process, what)| violation(process, what))?;
     report.messages = run.messages;
-    expected::compare(calls, schedules, &run).map_err(|(process, what)| violation(process, what))?;
+    expected::compare(calls, schedules, &run)
+        .map_err(|(process, what)| violation(process, what))?;
     Ok(report)
 }
 

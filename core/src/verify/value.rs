@@ -18,9 +18,16 @@ impl Value {
 pub(super) enum Origin {
     Poison,
     /// An element that was there at the start.
-    Initial { process: u32, buffer: Buffer, index: u32 },
+    Initial {
+        process: u32,
+        buffer: Buffer,
+        index: u32,
+    },
     /// A reduction of two values.
-    Reduced { left: Value, right: Value },
+    Reduced {
+        left: Value,
+        right: Value,
+    },
 }
 
 /// All values of one run.
@@ -36,12 +43,7 @@ pub(super) struct Values {
 impl Values {
     /// With `ordered`, `a op b` and `b op a` are different values; otherwise they have the same bits.
     pub(super) fn new(ordered: bool) -> Values {
-        Values {
-            origins: vec![Origin::Poison],
-            indices: vec![0],
-            numbers: HashMap::new(),
-            ordered,
-        }
+        Values { origins: vec![Origin::Poison], indices: vec![0], numbers: HashMap::new(), ordered }
     }
 
     pub(super) fn initial(&mut self, process: usize, buffer: Buffer, index: usize) -> Value {
