@@ -33,7 +33,7 @@ pub enum Posted {
 /// A failed message, copy or reduction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// The peer sent more than the receive had room for.
+    /// The peer sent more than the receive had room for, or less than it needs.
     #[error(
         "message from rank {peer} has {sent_bytes} bytes, the receive has room for {room_bytes}: count or datatype differ between the ranks"
     )]
@@ -76,8 +76,8 @@ pub enum TransportError {
 /// Moves bytes between the ranks of one communicator.
 ///
 /// Messages of one pair with the same [`MessageTag`] are matched in order; others in any order. A
-/// receive must be given exactly the region its message fills: a shorter message is an error of the
-/// caller's, a longer one is [`TransportError::Truncated`]. Zero-byte messages are messages.
+/// receive must be given exactly the region its message fills: any other length is
+/// [`TransportError::Truncated`]. Zero-byte messages are messages.
 pub trait Transport {
     /// Starts to send `from` to `peer`. The region stays unchanged until finished.
     fn send(&mut self, peer: Rank, tag: MessageTag, from: Region)

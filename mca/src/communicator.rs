@@ -85,7 +85,8 @@ impl CommunicatorRef {
     pub fn retain(self) -> RetainedCommunicator {
         // SAFETY: the communicator is live (`from_raw`).
         unsafe { sys::hetccl_comm_retain(self.as_ptr()) };
-        RetainedCommunicator(self)
+        let local = self.group().remote_size.and_then(|_| self.local());
+        RetainedCommunicator { communicator: self, local }
     }
 
     /// The name of a process of the local or the remote group.
@@ -142,16 +143,20 @@ impl CommunicatorRef {
 
 /// A communicator kept alive. May end it when dropped, which calls back into its modules: never under a lock.
 #[derive(Debug)]
-pub struct RetainedCommunicator(CommunicatorRef);
+pub struct RetainedCommunicator {
+    communicator: CommunicatorRef,
+    local: Option<CommunicatorRef>,
+}
 
 impl Drop for RetainedCommunicator {
     fn drop(&mut self) {
-        // SAFETY: retained in `CommunicatorRef::retain`, released only here.
-        unsafe { sys::hetccl_comm_release(self.0.as_ptr()) }
+        let local = self.local.map_or(std::ptr::null_mut(), CommunicatorRef::as_ptr);
+        // SAFETY: both were retained in `CommunicatorRef::retain` and are released only here.
+        unsafe { sys::hetccl_comm_release(self.communicator.as_ptr(), local) }
     }
 }
 
 /// Turns Open MPI's status into a result.
 pub(crate) fn check(status: i32) -> Result<(), i32> {
-    if status == sys::OMPI_SUCCESS as i32 { Ok(()) } else { Err(status) }
+    if status == sys::OMPI_SUCCESS { Ok(()) } else { Err(status) }
 }

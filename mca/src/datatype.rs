@@ -41,7 +41,7 @@ impl DatatypeRef {
         let (mut lb, mut extent) = (0, 0);
         // SAFETY: the datatype is live and the results are ours.
         unsafe { sys::hetccl_datatype_extent(self.as_ptr(), &mut lb, &mut extent) };
-        extent as isize
+        extent
     }
 
     /// Bytes from the address of an element to its first byte of data.
@@ -54,7 +54,7 @@ impl DatatypeRef {
         let (mut lb, mut extent) = (0, 0);
         // SAFETY: the datatype is live and the results are ours.
         unsafe { sys::hetccl_datatype_true_extent(self.as_ptr(), &mut lb, &mut extent) };
-        (lb as isize, extent as isize)
+        (lb, extent)
     }
 
     /// Whether `count` elements lie in memory without a gap, in order.

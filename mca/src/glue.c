@@ -49,8 +49,23 @@ int hetccl_comm_remote_size(ompi_communicator_t *comm) { return ompi_comm_remote
 uint32_t hetccl_comm_context(ompi_communicator_t *comm) { return comm->c_contextid; }
 ompi_communicator_t *hetccl_comm_local(ompi_communicator_t *comm) { return comm->c_local_comm; }
 bool hetccl_comm_is_world(ompi_communicator_t *comm) { return comm == MPI_COMM_WORLD; }
-void hetccl_comm_retain(ompi_communicator_t *comm) { OBJ_RETAIN(comm); }
-void hetccl_comm_release(ompi_communicator_t *comm) { OBJ_RELEASE(comm); }
+/* MPI_Comm_free of an inter-communicator lets go of its local one at once, whoever else has the former. */
+void hetccl_comm_retain(ompi_communicator_t *comm)
+{
+    OBJ_RETAIN(comm);
+    if (OMPI_COMM_IS_INTER(comm)) {
+        OBJ_RETAIN(comm->c_local_comm);
+    }
+}
+
+void hetccl_comm_release(ompi_communicator_t *comm, ompi_communicator_t *local)
+{
+    OBJ_RELEASE(comm);
+    if (NULL != local) {
+        OBJ_RELEASE(local);
+    }
+}
+
 bool hetccl_using_threads(void) { return opal_using_threads(); }
 
 static uint64_t name_to_number(opal_process_name_t name)
@@ -158,7 +173,8 @@ void hetccl_datatype_true_extent(ompi_datatype_t *type, ptrdiff_t *lb, ptrdiff_t
 
 bool hetccl_datatype_contiguous(ompi_datatype_t *type, size_t count)
 {
-    return 0 != ompi_datatype_is_contiguous_memory_layout(type, count);
+    /* Open MPI takes 32 bits; two elements are contiguous when any number of them is. */
+    return 0 != ompi_datatype_is_contiguous_memory_layout(type, count > 2 ? 2 : (int32_t) count);
 }
 
 bool hetccl_datatype_predefined(ompi_datatype_t *type) { return ompi_datatype_is_predefined(type); }
@@ -330,10 +346,10 @@ static int request_cancel(ompi_request_t *request, int flag)
     return MPI_ERR_REQUEST; /* MPI: collectives can't be cancelled */
 }
 
-hetccl_request_t *hetccl_request_new(ompi_communicator_t *comm, bool persistent, ompi_request_start_fn_t start,
-                                     ompi_request_free_fn_t free_fn)
+hetccl_request_t *hetccl_request_new(hetccl_request_t *reused, ompi_communicator_t *comm, bool persistent,
+                                     ompi_request_start_fn_t start, ompi_request_free_fn_t free_fn)
 {
-    hetccl_request_t *request = OBJ_NEW(hetccl_request_t);
+    hetccl_request_t *request = NULL != reused ? reused : OBJ_NEW(hetccl_request_t);
     if (NULL == request) {
         return NULL;
     }
@@ -367,11 +383,7 @@ void hetccl_request_complete(hetccl_request_t *request, int error)
 
 bool hetccl_request_is_complete(hetccl_request_t *request) { return REQUEST_COMPLETE(&request->base.super); }
 
-void hetccl_request_delete(hetccl_request_t *request)
-{
-    OMPI_REQUEST_FINI(&request->base.super);
-    OBJ_RELEASE(request);
-}
+void hetccl_request_retire(hetccl_request_t *request) { OMPI_REQUEST_FINI(&request->base.super); }
 
 ompi_request_t *hetccl_request_null(void) { return &ompi_request_null.request; }
 

@@ -43,7 +43,8 @@ int hetccl_comm_remote_size(ompi_communicator_t *comm);
 uint32_t hetccl_comm_context(ompi_communicator_t *comm);
 ompi_communicator_t *hetccl_comm_local(ompi_communicator_t *comm);
 void hetccl_comm_retain(ompi_communicator_t *comm);
-void hetccl_comm_release(ompi_communicator_t *comm);
+/* local is the local communicator of an inter-communicator at the time it was retained, or null. */
+void hetccl_comm_release(ompi_communicator_t *comm, ompi_communicator_t *local);
 bool hetccl_comm_is_world(ompi_communicator_t *comm);
 /* Process name (job << 32 | number in the job) of a rank of the local or remote group; no process is set up for it. */
 uint64_t hetccl_comm_peer_name(ompi_communicator_t *comm, int rank, bool remote);
@@ -91,15 +92,16 @@ typedef struct hetccl_request_t {
     void *state;
 } hetccl_request_t;
 
-hetccl_request_t *hetccl_request_new(ompi_communicator_t *comm, bool persistent,
+/* reused is a request that was retired, or null for a new one. */
+hetccl_request_t *hetccl_request_new(hetccl_request_t *reused, ompi_communicator_t *comm, bool persistent,
                                      ompi_request_start_fn_t start, ompi_request_free_fn_t free_fn);
 /* Marks a request as started. */
 void hetccl_request_activate(hetccl_request_t *request);
 /* Completes a request; wakes whoever waits. May call back into MPI: never under a lock. */
 void hetccl_request_complete(hetccl_request_t *request, int error);
 bool hetccl_request_is_complete(hetccl_request_t *request);
-/* Gives the request's memory back. */
-void hetccl_request_delete(hetccl_request_t *request);
+/* Ends a request's life for MPI; its memory stays, for another request. */
+void hetccl_request_retire(hetccl_request_t *request);
 /* MPI_REQUEST_NULL, for the free function. */
 ompi_request_t *hetccl_request_null(void);
 

@@ -32,10 +32,13 @@ impl ModuleRef {
 
 /// A new module with one reference. `drop` is called with `state` when Open MPI lets go of it; all modules of a
 /// process have the same `drop`. `None` when there is no memory.
-pub fn new_module(
+///
+/// # Safety
+/// `drop` may be called with `state`, once, from any thread that calls MPI.
+pub unsafe fn new_module(
     drop: unsafe extern "C" fn(*mut c_void),
     state: *mut c_void,
 ) -> Option<ModuleRef> {
-    // SAFETY: makes an object of our own class.
+    // SAFETY: makes an object of our own class; the caller vouches for `drop`.
     NonNull::new(unsafe { sys::hetccl_module_new(Some(drop), state) }).map(ModuleRef)
 }

@@ -1,7 +1,9 @@
 //! Requests: what MPI programs hold of a nonblocking or persistent collective.
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use crate::communicator::CommunicatorRef;
 use crate::sys;
@@ -13,6 +15,13 @@ pub struct Request(NonNull<sys::hetccl_request_t>);
 // SAFETY: the plugin changes a request only under its own lock or through Open MPI's atomic completion.
 unsafe impl Send for Request {}
 
+/// Requests that MPI programs have freed. Open MPI touches a persistent request once more after its free function has
+/// returned, so memory is never given back, and used again only after many others.
+static RETIRED: Mutex<VecDeque<Request>> = Mutex::new(VecDeque::new());
+
+/// How many retired requests there are before the oldest is used again.
+const QUARANTINE: usize = 64;
+
 impl Request {
     /// A new request that has not been started; `None` when there is no memory.
     pub fn new(
@@ -21,16 +30,21 @@ impl Request {
         start: sys::ompi_request_start_fn_t,
         free: sys::ompi_request_free_fn_t,
     ) -> Option<Request> {
-        // SAFETY: makes an object of our own class for a live communicator.
-        let raw =
-            unsafe { sys::hetccl_request_new(communicator.as_ptr(), persistent, start, free) };
+        let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
+        let reused = if retired.len() > QUARANTINE { retired.pop_front() } else { None };
+        drop(retired);
+        let reused = reused.map_or(std::ptr::null_mut(), |request| request.0.as_ptr());
+        // SAFETY: makes an object of our own class, or uses one that nobody has any more, for a live communicator.
+        let raw = unsafe {
+            sys::hetccl_request_new(reused, communicator.as_ptr(), persistent, start, free)
+        };
         NonNull::new(raw).map(Request)
     }
 
     /// Wraps a request that Open MPI hands back.
     ///
     /// # Safety
-    /// `raw` was made by [`new`](Request::new) and not deleted.
+    /// `raw` was made by [`new`](Request::new) and not retired.
     pub unsafe fn from_raw(raw: *mut sys::ompi_request_t) -> Request {
         Request(NonNull::new(raw.cast()).expect("Open MPI passes a request"))
     }
@@ -42,19 +56,19 @@ impl Request {
 
     /// The plugin's state.
     pub fn state(self) -> *mut c_void {
-        // SAFETY: the request is live until `delete`.
+        // SAFETY: the request is live until `retire`.
         unsafe { (*self.0.as_ptr()).state }
     }
 
     /// Sets the plugin's state.
     pub fn set_state(self, state: *mut c_void) {
-        // SAFETY: the request is live until `delete`; nobody else knows the field.
+        // SAFETY: the request is live until `retire`; nobody else knows the field.
         unsafe { (*self.0.as_ptr()).state = state }
     }
 
     /// Marks the request as started.
     pub fn activate(self) {
-        // SAFETY: the request is live until `delete`.
+        // SAFETY: the request is live until `retire`.
         unsafe { sys::hetccl_request_activate(self.0.as_ptr()) }
     }
 
@@ -67,17 +81,18 @@ impl Request {
 
     /// Whether the request is complete (or persistent and not started).
     pub fn is_complete(self) -> bool {
-        // SAFETY: the request is live until `delete`.
+        // SAFETY: the request is live until `retire`.
         unsafe { sys::hetccl_request_is_complete(self.0.as_ptr()) }
     }
 
-    /// Gives the request's memory back.
+    /// Ends the request's life.
     ///
     /// # Safety
-    /// Nobody uses the request any more.
-    pub unsafe fn delete(self) {
+    /// Nobody but Open MPI, on its way out of the free function, uses the request any more.
+    pub unsafe fn retire(self) {
         // SAFETY: the caller's promise.
-        unsafe { sys::hetccl_request_delete(self.0.as_ptr()) }
+        unsafe { sys::hetccl_request_retire(self.0.as_ptr()) };
+        RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push_back(self);
     }
 
     /// `MPI_REQUEST_NULL`.

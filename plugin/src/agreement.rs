@@ -1,4 +1,4 @@
-//! What all ranks of a communicator must agree on before it can be used, settled over the PML.
+//! What all ranks of a job must agree on before hetccl can be used, settled over the PML.
 //!
 //! A ballot is combined by "and", which may be repeated, so a dissemination does it: after round k everybody knows the
 //! ballots of the 2^(k+1) ranks up to itself. Source: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier
@@ -54,33 +54,18 @@ impl Ballot {
     }
 }
 
-/// The "and" of all ranks' ballots, the remote group's included.
+/// The "and" of the ballots of all ranks of an intra-communicator.
 ///
 /// # Errors
 /// An MPI error class, when a message fails.
 pub(crate) fn agree(comm: CommunicatorRef, mine: Ballot) -> Result<Ballot, i32> {
-    let group = comm.group();
     let mut wire = PmlTransport::new(comm);
-    let mut ballot = disseminate(&mut wire, group, mine, 0)?;
-    if group.remote_len() > 0 {
-        // The first ranks of both groups tell each other; then every group hears of it.
-        if group.rank == Rank(0) {
-            let other = exchange(&mut wire, group.remote(0), group.remote(0), 64, ballot)?;
-            ballot = ballot.and(other);
-        }
-        ballot = disseminate(&mut wire, group, ballot, 128)?;
-    }
-    Ok(ballot)
+    disseminate(&mut wire, comm.group(), mine)
 }
 
-fn disseminate(
-    wire: &mut PmlTransport,
-    group: Group,
-    mine: Ballot,
-    first_step: u16,
-) -> Result<Ballot, i32> {
+fn disseminate(wire: &mut PmlTransport, group: Group, mine: Ballot) -> Result<Ballot, i32> {
     let (rank, size) = (group.rank.index(), group.len());
-    let (mut ballot, mut distance, mut step) = (mine, 1, first_step);
+    let (mut ballot, mut distance, mut step) = (mine, 1, 0);
     while distance < size {
         let to = Rank::from((rank + distance) % size);
         let from = Rank::from((rank + size - distance) % size);

@@ -49,7 +49,11 @@ pub(crate) unsafe fn blocking(
     let outcome = unsafe { run(plugin, state, &prepared) };
     match outcome {
         Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
-        Err(error) => status::report(&error),
+        Err(error) => {
+            // Open MPI may still write to a receive that it can't take back.
+            std::mem::forget(prepared);
+            status::report(&error)
+        }
     }
 }
 
@@ -154,6 +158,15 @@ unsafe fn pending<'a>(request: Request) -> &'a mut Pending {
     unsafe { &mut *request.state().cast::<Pending>() }
 }
 
+/// The communicator of a request.
+///
+/// # Safety
+/// The request is ours and not retired.
+unsafe fn module_of<'a>(request: Request) -> &'a ModuleState {
+    // SAFETY: the caller's promise; set in `create`, and the module does not change.
+    unsafe { &(*request.state().cast::<Pending>()).module }
+}
+
 /// Starts the collective of an inactive request. A failure completes it.
 ///
 /// # Safety
@@ -174,13 +187,13 @@ unsafe fn start(request: Request) {
         let communicator = state.communicator(engine);
         // SAFETY: the caller's promise.
         match unsafe {
-            engine.process.start(communicator, &pending.prepared.request(Mode::Nonblocking))
+            engine.process.start(communicator, &pending.prepared.request(pending.prepared.mode()))
         } {
             Ok(mut operation) => {
                 tell(plugin, engine, state, &operation, &pending.prepared);
                 match engine.process.poll(state.communicator(engine), &mut operation) {
                     Ok(false) => {
-                        engine.active.push(Box::new(Active { operation, request }));
+                        engine.active.push(Active { operation, request });
                         plugin.note_active(engine.active.len());
                         None
                     }
@@ -230,7 +243,7 @@ unsafe fn delete(request: Request) {
     // SAFETY: the caller's promise; made in `create`.
     unsafe {
         drop(Box::from_raw(request.state().cast::<Pending>()));
-        request.delete();
+        request.retire();
     }
 }
 
@@ -263,6 +276,19 @@ unsafe extern "C" fn free(request: *mut *mut sys::ompi_request_t) -> c_int {
     // SAFETY: Open MPI's place for the handle.
     unsafe { *request = Request::null() };
     status::SUCCESS
+}
+
+/// Lets go of the operations of a communicator that is going away; their buffers and requests stay as they are.
+pub(crate) fn abandon(engine: &mut Engine, module: &Arc<ModuleState>) {
+    let (left, kept) = std::mem::take(&mut engine.active).into_iter().partition(|active| {
+        // SAFETY: the operation is in the engine and the lock is held; only the module is looked at.
+        let owner = unsafe { module_of(active.request) };
+        std::ptr::eq(owner, &raw const **module)
+    });
+    engine.active = kept;
+    let left: Vec<Active> = left;
+    left.into_iter().for_each(std::mem::forget);
+    Plugin::get().note_active(engine.active.len());
 }
 
 /// Called by Open MPI's progress: drives UCX and every nonblocking operation. The number of events.
@@ -304,7 +330,7 @@ fn progress_all() -> c_int {
 fn poll_active(engine: &mut Engine, index: usize) -> Result<bool, hetccl_runtime::Error> {
     let request = engine.active[index].request;
     // SAFETY: the operation is in the engine and the lock is held; only the module is looked at.
-    let state = unsafe { &*(&raw const *pending(request).module) };
+    let state = unsafe { module_of(request) };
     let communicator = state.communicator(engine);
     engine.process.poll(communicator, &mut engine.active[index].operation)
 }

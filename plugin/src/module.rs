@@ -45,7 +45,8 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
         communicator: UnsafeCell::new(Communicator::new(comm.context(), group, Wire::Alone)),
     });
     let raw = Arc::into_raw(state).cast_mut().cast::<c_void>();
-    let Some(module) = new_module(drop_state, raw) else {
+    // SAFETY: `drop_state` takes back the reference that `raw` is.
+    let Some(module) = (unsafe { new_module(drop_state, raw) }) else {
         // SAFETY: made by `into_raw` just now.
         drop(unsafe { Arc::from_raw(raw.cast::<ModuleState>()) });
         return None;
@@ -85,7 +86,10 @@ unsafe extern "C" fn drop_state(state: *mut c_void) {
     // SAFETY: the reference that `create` gave to the module.
     let state = unsafe { Arc::from_raw(state.cast::<ModuleState>().cast_const()) };
     // Endpoints and channels belong to the engine.
-    let _engine = Plugin::get().lock();
+    let mut engine = Plugin::get().lock();
+    // Operations keep their communicator, so only those of one that Open MPI takes down itself, such as
+    // MPI_COMM_WORLD at the end, are left. Nothing can finish them any more.
+    crate::execute::abandon(&mut engine, &state);
     drop(state);
 }
 

@@ -127,6 +127,11 @@ impl Prepared {
         self.output.spread()
     }
 
+    /// How nonblocking and persistent forms of the call are numbered.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.call.neighbours.is_some() { Mode::NonblockingNeighbour } else { Mode::Nonblocking }
+    }
+
     /// For the runtime.
     #[inline]
     pub(crate) fn request(&self, mode: Mode) -> Request<'_> {

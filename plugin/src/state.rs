@@ -32,7 +32,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Engine {
     pub(crate) process: Process,
     /// Nonblocking operations under way, oldest first.
-    pub(crate) active: Vec<Box<Active>>,
+    pub(crate) active: Vec<Active>,
     /// What has been told already, at [`Verbosity::ALGORITHM`].
     pub(crate) told: HashSet<(usize, &'static str, &'static str, usize)>,
 }

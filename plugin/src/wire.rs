@@ -49,9 +49,21 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Wire, i32> {
     }
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     if comm.reaches_other_jobs(my_name().job()) {
-        use_ucx = agreement::agree(comm, Ballot::new(use_ucx, 0))?.ucx;
+        // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
+        // published is the same for all.
+        use_ucx = everybody_published_an_address(comm);
     }
     if use_ucx { ucx_wire(comm) } else { Ok(Wire::Foreign(Box::new(PmlTransport::new(comm)))) }
+}
+
+/// Whether every process of a communicator, in both groups, can use UCX.
+fn everybody_published_an_address(comm: CommunicatorRef) -> bool {
+    let group = comm.group();
+    let can =
+        |rank| matches!(modex_get(comm.peer(rank, false), ADDRESS_KEY).as_deref(), Ok([1, ..]));
+    let they_can =
+        |rank| matches!(modex_get(comm.peer(rank, true), ADDRESS_KEY).as_deref(), Ok([1, ..]));
+    (0..group.len()).all(can) && (0..group.remote_len()).all(they_can)
 }
 
 /// All ranks of the job: can everybody use UCX, and is everybody's hetccl the same?

@@ -7,7 +7,9 @@ use hetccl_ucx::Channel;
 ///
 /// Message tags carry the collective's number modulo this; a number comes again only when the collective that had it
 /// before has finished on this rank. Transports keep 6 bits of it.
-const NONBLOCKING_LANES: usize = 62;
+const NONBLOCKING_LANES: usize = 56;
+/// The number that nonblocking neighbourhood collectives carry, one after the other.
+const NEIGHBOUR_LANE: u16 = 56;
 /// The number that blocking collectives carry, one after the other.
 const BLOCKING_LANE: u16 = 62;
 
@@ -21,6 +23,25 @@ pub enum Mode {
     Blocking,
     /// Several may be under way.
     Nonblocking,
+    /// A nonblocking neighbourhood collective: ranks without neighbours need not call it, so ranks count differently.
+    /// They follow each other.
+    NonblockingNeighbour,
+}
+
+impl Mode {
+    /// The modes whose collectives follow each other and share one tag.
+    const IN_TURN: [(Mode, u16); 2] =
+        [(Mode::Blocking, BLOCKING_LANE), (Mode::NonblockingNeighbour, NEIGHBOUR_LANE)];
+
+    /// The mode's place in [`IN_TURN`](Mode::IN_TURN).
+    #[inline]
+    const fn in_turn(self) -> Option<usize> {
+        match self {
+            Mode::Blocking => Some(0),
+            Mode::NonblockingNeighbour => Some(1),
+            Mode::Nonblocking => None,
+        }
+    }
 }
 
 /// What carries a communicator's messages.
@@ -55,9 +76,8 @@ pub struct Communicator {
     finished: [u64; NONBLOCKING_LANES],
     /// How many nonblocking collectives may be under way.
     lanes: u64,
-    /// Blocking collectives started and finished.
-    blocking_started: u64,
-    blocking_finished: u64,
+    /// Collectives started and finished of the modes that follow each other.
+    in_turn: [(u64, u64); 2],
 }
 
 impl Communicator {
@@ -74,8 +94,7 @@ impl Communicator {
             started: 0,
             finished: [0; NONBLOCKING_LANES],
             lanes,
-            blocking_started: 0,
-            blocking_finished: 0,
+            in_turn: [(0, 0); 2],
         }
     }
 
@@ -96,15 +115,15 @@ impl Communicator {
 
     /// The next collective's turn.
     pub(crate) fn take_turn(&mut self, mode: Mode) -> Turn {
-        let counter = match mode {
-            Mode::Blocking => &mut self.blocking_started,
-            Mode::Nonblocking => &mut self.started,
+        let counter = match mode.in_turn() {
+            Some(index) => &mut self.in_turn[index].0,
+            None => &mut self.started,
         };
         let number = *counter;
         *counter += 1;
-        let tag = match mode {
-            Mode::Blocking => BLOCKING_LANE,
-            Mode::Nonblocking => (number % self.lanes) as u16,
+        let tag = match mode.in_turn() {
+            Some(index) => Mode::IN_TURN[index].1,
+            None => (number % self.lanes) as u16,
         };
         Turn { mode, number, tag }
     }
@@ -112,18 +131,18 @@ impl Communicator {
     /// Whether a collective may send: the one that had its tags before has finished.
     #[inline]
     pub(crate) fn may_run(&self, turn: Turn) -> bool {
-        match turn.mode {
-            Mode::Blocking => self.blocking_finished == turn.number,
-            Mode::Nonblocking => self.finished[turn.tag as usize] == turn.number / self.lanes,
+        match turn.mode.in_turn() {
+            Some(index) => self.in_turn[index].1 == turn.number,
+            None => self.finished[turn.tag as usize] == turn.number / self.lanes,
         }
     }
 
     /// Notes that a collective has finished, well or not.
     #[inline]
     pub(crate) fn note_finished(&mut self, turn: Turn) {
-        match turn.mode {
-            Mode::Blocking => self.blocking_finished += 1,
-            Mode::Nonblocking => self.finished[turn.tag as usize] += 1,
+        match turn.mode.in_turn() {
+            Some(index) => self.in_turn[index].1 += 1,
+            None => self.finished[turn.tag as usize] += 1,
         }
     }
 }
@@ -151,14 +170,14 @@ mod tests {
     fn a_number_comes_again_only_after_its_predecessor() {
         let mut comm = communicator(None);
         let turns: Vec<Turn> = (0..130).map(|_| comm.take_turn(Mode::Nonblocking)).collect();
-        assert!(comm.may_run(turns[61]));
-        assert!(!comm.may_run(turns[62]));
+        assert!(comm.may_run(turns[55]));
+        assert!(!comm.may_run(turns[56]));
         comm.note_finished(turns[0]);
-        assert!(comm.may_run(turns[62]));
-        assert!(!comm.may_run(turns[124]));
-        comm.note_finished(turns[62]);
-        assert!(comm.may_run(turns[124]));
-        assert_eq!(turns[63].tag, 1);
+        assert!(comm.may_run(turns[56]));
+        assert!(!comm.may_run(turns[112]));
+        comm.note_finished(turns[56]);
+        assert!(comm.may_run(turns[112]));
+        assert_eq!(turns[57].tag, 1);
     }
 
     #[test]

@@ -174,6 +174,10 @@ impl Process {
                 Ok(true)
             }
             Err(source) => {
+                if matches!(communicator.wire, Wire::Foreign(_)) {
+                    // The front end may still write to a receive that it can't take back: this memory is lost.
+                    std::mem::forget(operation.scratch.take());
+                }
                 self.retire(communicator, operation);
                 Err(Error::Step {
                     collective: operation.collective,

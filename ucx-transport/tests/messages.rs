@@ -143,7 +143,7 @@ fn a_message_too_short_for_its_receive_is_an_error() {
         let posted = early.unwrap_or_else(|| pair.recv(1, 0, into.region()));
         let error = posted.and_then(|posted| pair.finish(1, posted)).unwrap_err().to_string();
         assert!(
-            error.contains("message from rank 0 has 8 bytes, the receive expects 16"),
+            error.contains("message from rank 0 has 8 bytes, the receive has room for 16"),
             "{error}"
         );
         pair.finish(0, sent).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hetccl_core::{Block, Collective, Layout};
 use hetccl_mca::{DatatypeRef, is_in_place};
 
-use super::arguments::{MpiDatatype, peers, runs};
+use super::arguments::{MpiDatatype, peers, runs, same_bytes};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::state::Plugin;
@@ -52,6 +52,9 @@ unsafe fn translate(
         let sent =
             unsafe { runs(sbuf.cast_mut(), scounts, sdispls, DatatypeRef::from_raw(sdtype), n) };
         let (view, blocks) = View::blocks(&sent);
+        if group.remote_size.is_none() {
+            same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
+        }
         (view, blocks.into())
     };
     let settings = &Plugin::get().settings;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hetccl_core::{Block, Collective, Layout};
 use hetccl_mca::is_in_place;
 
-use super::arguments::{MpiDatatype, peers, typed_runs};
+use super::arguments::{MpiDatatype, peers, same_bytes, typed_runs};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::state::Plugin;
@@ -53,6 +53,9 @@ unsafe fn translate(
             typed_runs(sbuf.cast_mut(), scounts, |i| *sdispls.add(i) as isize, sdtypes, n)
         };
         let (view, blocks) = View::blocks(&sent);
+        if group.remote_size.is_none() {
+            same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
+        }
         (view, blocks.into())
     };
     let settings = &Plugin::get().settings;

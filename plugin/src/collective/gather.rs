@@ -6,7 +6,7 @@ use std::os::raw::c_int;
 use hetccl_core::{Collective, Layout};
 use hetccl_mca::{DatatypeRef, is_in_place};
 
-use super::arguments::{MpiDatatype, count, is_root, peers, root, takes_part};
+use super::arguments::{MpiDatatype, count, is_root, peers, root, same_bytes, takes_part};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::state::Plugin;
@@ -50,7 +50,11 @@ unsafe fn translate(
         // SAFETY: Open MPI passes a live handle at the root.
         let datatype = unsafe { DatatypeRef::from_raw(rdtype) };
         output = View::of(Elements::at(rbuf, count(rcount) * peers(group), datatype));
-        block = count(rcount) * datatype.size_bytes();
+        let received = count(rcount) * datatype.size_bytes();
+        if !inter && !in_place {
+            same_bytes(block, received)?;
+        }
+        block = received;
     }
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::Gather, group, settings, Layout::uniform(block))

@@ -7,7 +7,7 @@ use hetccl_core::{Collective, Layout};
 use hetccl_mca::{DatatypeRef, is_in_place};
 
 use super::arguments::{
-    MpiDatatype, count, is_root, no_blocks, one_block, peers, root, runs, takes_part,
+    MpiDatatype, count, is_root, no_blocks, one_block, peers, root, runs, same_bytes, takes_part,
 };
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
@@ -56,6 +56,9 @@ unsafe fn translate(
             runs(rbuf, rcounts, displacements, DatatypeRef::from_raw(rdtype), peers(group))
         };
         let (view, blocks) = View::blocks(&received);
+        if !inter && !in_place {
+            same_bytes(send[0].len, blocks[group.rank.index()].len)?;
+        }
         (output, recv) = (view, blocks.into());
     }
     let settings = &Plugin::get().settings;

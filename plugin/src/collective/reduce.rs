@@ -49,7 +49,8 @@ unsafe fn translate(
             .root(root)
             .in_place(in_place);
     // The root of an inter-communicator contributes nothing.
-    if !in_place && !(at_root && group.remote_size.is_some()) {
+    let contributes = !at_root || group.remote_size.is_none();
+    if contributes && !in_place {
         prepared = prepared.input(View::of(Elements::of(sbuf, count(n), datatype)));
     }
     if at_root {

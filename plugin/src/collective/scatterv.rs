@@ -7,7 +7,7 @@ use hetccl_core::{Collective, Layout};
 use hetccl_mca::{DatatypeRef, is_in_place};
 
 use super::arguments::{
-    MpiDatatype, count, is_root, no_blocks, one_block, peers, root, runs, takes_part,
+    MpiDatatype, count, is_root, no_blocks, one_block, peers, root, runs, same_bytes, takes_part,
 };
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
@@ -57,6 +57,9 @@ unsafe fn translate(
             runs(sbuf.cast_mut(), scounts, displacements, datatype, peers(group))
         };
         let (view, blocks) = View::blocks(&sent);
+        if !inter && !in_place {
+            same_bytes(blocks[group.rank.index()].len, recv[0].len)?;
+        }
         (input, send) = (view, blocks.into());
     }
     let settings = &Plugin::get().settings;

@@ -297,7 +297,8 @@ mod tests {
     #[test]
     fn integers_wrap_compare_and_combine_bits() {
         let (a, b): (Vec<i8>, Vec<i8>) = ((-60..60).collect(), (-120..120).step_by(2).collect());
-        let cases: [(ReductionOp, fn(i8, i8) -> i8); 10] = [
+        type Case = (ReductionOp, fn(i8, i8) -> i8);
+        let cases: [Case; 10] = [
             (ReductionOp::Sum, i8::wrapping_add),
             (ReductionOp::Prod, i8::wrapping_mul),
             (ReductionOp::Min, Ord::min),

@@ -360,14 +360,7 @@ impl Fabric {
         if received_bytes == room_bytes {
             return Ok(());
         }
-        Err(TransportError::Failed {
-            operation: Kind::Recv.call(),
-            native_code: i32::from(sys::UCS_ERR_INVALID_PARAM),
-            reason: format!(
-                "message from rank {peer} has {received_bytes} bytes, the receive expects {room_bytes}: count or \
-                 datatype differ between the ranks"
-            ),
-        })
+        Err(TransportError::Truncated { peer, sent_bytes: received_bytes, room_bytes })
     }
 
     /// The endpoint that a key is for, and the key as UCX knows it.

@@ -47,9 +47,8 @@ fn build(call: &Call) -> Schedule {
                 let block = call.send_block(rank);
                 theirs.part(block.start, block.len)
             };
-            let mut exchange = Exchange::default();
-            exchange.sends = (1..call.size()).map(|peer| (Rank::from(peer), part(peer))).collect();
-            exchange.build(&mut b, WINDOW);
+            let sends = (1..call.size()).map(|peer| (Rank::from(peer), part(peer))).collect();
+            Exchange { sends, recvs: Vec::new() }.build(&mut b, WINDOW);
             b.copy(part(super::LEADER), result);
         }
     }

@@ -46,9 +46,8 @@ fn build(call: &Call) -> Schedule {
                 let block = super::block(call, rank);
                 sum.part(block.start, block.len)
             };
-            let mut exchange = Exchange::default();
-            exchange.sends = (1..size).map(|peer| (Rank::from(peer), part(peer))).collect();
-            exchange.build(&mut b, WINDOW);
+            let sends = (1..size).map(|peer| (Rank::from(peer), part(peer))).collect();
+            Exchange { sends, recvs: Vec::new() }.build(&mut b, WINDOW);
             b.copy(part(0), result);
         }
     }
