@@ -51,6 +51,11 @@ const fn rule(
     Rule { collective, max_ranks, max_bytes, algorithm }
 }
 
+/// Where the thresholds come from: the shapes (log p steps for small messages, least traffic for large ones, changes
+/// between 2 and 512 KiB) are those of R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
+/// Operations in MPICH", 2005; few ranks get the form with the fewest messages, as measured with 2 and 4 ranks on one
+/// host (docs/benchmarks.md). They are not tuned to any one network.
+///
 /// First match wins; an algorithm that can't do the call is passed over, and where no line is left, the first
 /// algorithm of the collective that can do it is taken.
 const RULES: &[Rule] = &[

@@ -181,6 +181,11 @@ mod tests {
     }
 
     #[test]
+    fn a_communicator_is_small() {
+        assert!(size_of::<Communicator>() < 1024, "{}", size_of::<Communicator>());
+    }
+
+    #[test]
     fn blocking_collectives_have_numbers_of_their_own() {
         let mut comm = communicator(None);
         let waiting = comm.take_turn(Mode::Nonblocking);

@@ -3,14 +3,12 @@
 use std::ffi::c_void;
 use std::os::raw::c_int;
 
-use hetccl_core::{Collective, Layout};
-use hetccl_mca::{DatatypeRef, OpRef};
+use hetccl_core::Collective;
 
-use super::arguments::{MpiDatatype, MpiOp, count, shares_buffer};
+use super::arguments::{MpiDatatype, MpiOp};
+use super::whole_vector::{self, Arguments};
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
-use crate::state::Plugin;
-use crate::view::{Elements, View};
 
 crate::entry::entries! {
     (sbuf: *const c_void, rbuf: *mut c_void, n: c_int, datatype: MpiDatatype, op: MpiOp) => translate
@@ -24,17 +22,9 @@ unsafe fn translate(
     datatype: MpiDatatype,
     op: MpiOp,
 ) -> Result<Prepared, c_int> {
+    let arguments = Arguments { sbuf, rbuf, n, datatype, op };
     // SAFETY: Open MPI passes live handles.
-    let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
-    let in_place = shares_buffer(sbuf, rbuf);
-    let input =
-        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
-    let settings = &Plugin::get().settings;
-    let layout = Layout::uniform(count(n));
-    Ok(Prepared::reduction(Collective::Exscan, state.group, settings, layout, op, datatype)
-        .in_place(in_place)
-        .input(input)
-        .output(View::of(Elements::at(rbuf, count(n), datatype)))
-        // Rank 0's output is left alone.
-        .keep_output())
+    let prepared = unsafe { whole_vector::translate(state, Collective::Exscan, arguments) };
+    // Rank 0's output is left alone.
+    Ok(prepared.keep_output())
 }

@@ -27,6 +27,7 @@ mod reduce_scatter_block;
 mod scan;
 mod scatter;
 mod scatterv;
+mod whole_vector;
 
 use hetccl_mca::sys;
 

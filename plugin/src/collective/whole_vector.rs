@@ -1,0 +1,43 @@
+//! The reductions whose result is as long as each contribution: allreduce, scan and exscan.
+
+use std::ffi::c_void;
+use std::os::raw::c_int;
+
+use hetccl_core::{Collective, Layout};
+use hetccl_mca::{DatatypeRef, OpRef};
+
+use super::arguments::{MpiDatatype, MpiOp, count, shares_buffer};
+use crate::module::ModuleState;
+use crate::prepared::Prepared;
+use crate::state::Plugin;
+use crate::view::{Elements, View};
+
+/// MPI's arguments.
+pub(super) struct Arguments {
+    pub(super) sbuf: *const c_void,
+    pub(super) rbuf: *mut c_void,
+    pub(super) n: c_int,
+    pub(super) datatype: MpiDatatype,
+    pub(super) op: MpiOp,
+}
+
+/// # Safety
+/// The handles are live.
+pub(super) unsafe fn translate(
+    state: &ModuleState,
+    collective: Collective,
+    arguments: Arguments,
+) -> Prepared {
+    let Arguments { sbuf, rbuf, n, datatype, op } = arguments;
+    // SAFETY: the caller's promise.
+    let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
+    let in_place = shares_buffer(sbuf, rbuf);
+    let input =
+        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
+    let settings = &Plugin::get().settings;
+    let layout = Layout::uniform(count(n));
+    Prepared::reduction(collective, state.group, settings, layout, op, datatype)
+        .in_place(in_place)
+        .input(input)
+        .output(View::of(Elements::at(rbuf, count(n), datatype)))
+}
