@@ -79,8 +79,12 @@ unsafe fn run(
     loop {
         let engine = &mut *guard;
         for _ in 0..polls {
-            if engine.process.poll(state.communicator(engine), &mut operation)? {
-                return Ok(());
+            match engine.process.poll(state.communicator(engine), &mut operation) {
+                Ok(false) => {}
+                ended => {
+                    engine.process.recycle(operation);
+                    return ended.map(|_| ());
+                }
             }
             engine.process.progress();
         }
@@ -197,8 +201,10 @@ unsafe fn start(request: Request) {
                         plugin.note_active(engine.active.len());
                         None
                     }
-                    Ok(true) => Some(Ok(())),
-                    Err(error) => Some(Err(error)),
+                    ended => {
+                        engine.process.recycle(operation);
+                        Some(ended.map(|_| ()))
+                    }
                 }
             }
             Err(error) => Some(Err(error)),
@@ -316,7 +322,9 @@ fn progress_all() -> c_int {
             Err(error) => ended.push((engine.active[i].request, Err(error))),
         }
     }
-    engine.active.truncate(kept);
+    for over in engine.active.drain(kept..) {
+        engine.process.recycle(over.operation);
+    }
     plugin.note_active(kept);
     drop(guard);
     let events = ended.len() as c_int + c_int::from(moved);

@@ -14,8 +14,8 @@ use crate::schedules::Schedules;
 use crate::scratch::{Block, ScratchPool};
 use crate::settings::Settings;
 
-/// Finished runs whose allocations are kept for later operations.
-const IDLE_RUNS: usize = 64;
+/// Finished operations that are kept for later ones.
+const IDLE_OPERATIONS: usize = 64;
 
 /// What a front end asks for.
 #[derive(Clone, Debug)]
@@ -34,9 +34,13 @@ pub struct Request<'a> {
     pub mode: Mode,
 }
 
-/// A collective under way.
+/// A collective under way. Give it back with [`Process::recycle`] when it is over; that makes the next one cheaper.
 #[derive(Debug)]
-pub struct Operation {
+pub struct Operation(Box<Body>);
+
+/// An operation's own memory, used again by later operations.
+#[derive(Debug)]
+struct Body {
     run: Run,
     binding: Binding,
     scratch: Option<Block>,
@@ -57,12 +61,12 @@ enum State {
 impl Operation {
     /// The algorithm that carries it out.
     pub fn algorithm(&self) -> &'static Algorithm {
-        self.algorithm
+        self.0.algorithm
     }
 
     /// Its number among the communicator's collectives of its mode.
     pub fn sequence(&self) -> u64 {
-        self.turn.number
+        self.0.turn.number
     }
 }
 
@@ -73,7 +77,8 @@ pub struct Process {
     device: HostDevice,
     scratch: ScratchPool,
     schedules: Schedules,
-    idle: Vec<Run>,
+    /// Finished operations, for later ones.
+    idle: Vec<Operation>,
 }
 
 impl Process {
@@ -132,14 +137,26 @@ impl Process {
     ) -> Result<Operation, Error> {
         let turn = communicator.take_turn(request.mode);
         match self.prepare(request, turn) {
-            Ok(mut operation) => {
-                self.poll(communicator, &mut operation)?;
-                Ok(operation)
-            }
+            Ok(mut operation) => match self.poll(communicator, &mut operation) {
+                Ok(_) => Ok(operation),
+                Err(error) => {
+                    self.recycle(operation);
+                    Err(error)
+                }
+            },
             Err(error) => {
                 communicator.note_finished(turn);
                 Err(error)
             }
+        }
+    }
+
+    /// Takes back an operation that is over. One that is not is forgotten: its memory may still be in use.
+    pub fn recycle(&mut self, operation: Operation) {
+        if operation.0.state != State::Finished {
+            std::mem::forget(operation);
+        } else if self.idle.len() < IDLE_OPERATIONS {
+            self.idle.push(operation);
         }
     }
 
@@ -153,6 +170,7 @@ impl Process {
         communicator: &mut Communicator,
         operation: &mut Operation,
     ) -> Result<bool, Error> {
+        let operation = &mut *operation.0;
         if operation.state == State::Queued {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
@@ -194,6 +212,7 @@ impl Process {
     /// Gives up on a collective; its buffers may be reused when this returns. Other ranks that wait for this one's
     /// part wait on.
     pub fn cancel(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
+        let operation = &mut *operation.0;
         if operation.state == State::Running {
             let run = &mut operation.run;
             with_transport(&mut self.fabric, &mut communicator.wire, |transport| {
@@ -216,13 +235,6 @@ impl Process {
             0 => None,
             _ => Some(self.scratch.take(bytes).ok_or(Error::OutOfMemory { collective, bytes })?),
         };
-        let run = match self.idle.pop() {
-            Some(mut run) => {
-                run.reset(schedule);
-                run
-            }
-            None => Run::new(schedule),
-        };
         let binding = Binding {
             input: request.input,
             output: request.output,
@@ -231,19 +243,31 @@ impl Process {
             reduction: request.reduction,
             sequence: turn.tag,
         };
-        Ok(Operation { run, binding, scratch, collective, algorithm, turn, state: State::Queued })
+        let state = State::Queued;
+        Ok(match self.idle.pop() {
+            Some(mut operation) => {
+                let body = &mut *operation.0;
+                body.run.reset(schedule);
+                body.binding = binding;
+                body.scratch = scratch;
+                (body.collective, body.algorithm) = (collective, algorithm);
+                (body.turn, body.state) = (turn, state);
+                operation
+            }
+            None => {
+                let run = Run::new(schedule);
+                let body = Body { run, binding, scratch, collective, algorithm, turn, state };
+                Operation(Box::new(body))
+            }
+        })
     }
 
-    /// Ends an operation and keeps what can be used again.
-    fn retire(&mut self, communicator: &mut Communicator, operation: &mut Operation) {
+    /// Ends an operation: the next with its tags may run, its scratch memory is free.
+    fn retire(&mut self, communicator: &mut Communicator, operation: &mut Body) {
         operation.state = State::Finished;
         communicator.note_finished(operation.turn);
         if let Some(block) = operation.scratch.take() {
             self.scratch.put(block);
-        }
-        if self.idle.len() < IDLE_RUNS {
-            let empty = Run::new(std::sync::Arc::clone(operation.run.schedule()));
-            self.idle.push(std::mem::replace(&mut operation.run, empty));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hetccl_core::algorithms::Algorithm;
-use hetccl_core::{Call, Choices, Schedule, select};
+use hetccl_core::{Call, Choices, Collective, Schedule, select};
 use rustc_hash::FxHashMap;
 
 #[derive(PartialEq, Eq, Hash)]
@@ -18,9 +18,18 @@ struct Entry {
     used: bool,
 }
 
+/// The last call of a collective, which the next one often repeats.
+struct Recent {
+    key: Key,
+    algorithm: &'static Algorithm,
+    schedule: Arc<Schedule>,
+}
+
 /// Schedules by call. When they take more memory than the bound, those not used since the last time are dropped.
 pub(crate) struct Schedules {
     entries: FxHashMap<Key, Entry>,
+    /// By collective.
+    recent: [Option<Recent>; Collective::ALL.len()],
     footprint_bytes: usize,
     limit_bytes: usize,
 }
@@ -30,7 +39,12 @@ const LARGEST_PART: usize = 4;
 
 impl Schedules {
     pub(crate) fn new(limit_bytes: usize) -> Schedules {
-        Schedules { entries: FxHashMap::default(), footprint_bytes: 0, limit_bytes }
+        Schedules {
+            entries: FxHashMap::default(),
+            recent: std::array::from_fn(|_| None),
+            footprint_bytes: 0,
+            limit_bytes,
+        }
     }
 
     /// The algorithm and schedule for a call; `None` when no algorithm can do it.
@@ -40,7 +54,28 @@ impl Schedules {
         element_bytes: usize,
         choices: &Choices,
     ) -> Option<(&'static Algorithm, Arc<Schedule>)> {
-        // A key owns its call; cloning one costs at most a few reference counts and no allocation.
+        if let Some(recent) = &self.recent[call.collective as usize]
+            && recent.key.element_bytes == element_bytes
+            && recent.key.call == *call
+        {
+            return Some((recent.algorithm, Arc::clone(&recent.schedule)));
+        }
+        let (algorithm, schedule) = self.look_up(call, element_bytes, choices)?;
+        let footprint = schedule.footprint_bytes();
+        if footprint <= self.limit_bytes / (LARGEST_PART * Collective::ALL.len()) {
+            let key = Key { call: call.clone(), element_bytes };
+            self.recent[call.collective as usize] =
+                Some(Recent { key, algorithm, schedule: Arc::clone(&schedule) });
+        }
+        Some((algorithm, schedule))
+    }
+
+    fn look_up(
+        &mut self,
+        call: &Call,
+        element_bytes: usize,
+        choices: &Choices,
+    ) -> Option<(&'static Algorithm, Arc<Schedule>)> {
         let key = Key { call: call.clone(), element_bytes };
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = true;
@@ -82,7 +117,7 @@ impl Schedules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hetccl_core::{Collective, Layout};
+    use hetccl_core::Layout;
 
     fn call(count: usize) -> Call {
         Call::new(Collective::Allreduce, 0, 4, Layout::uniform(count))
