@@ -107,19 +107,28 @@ pub struct ParameterError {
     pub name: String,
     /// Open MPI's status.
     pub status: i32,
+    /// What would be right.
+    pub possible: String,
 }
 
 impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the value of coll_hetccl_{} was refused (status {}); what is possible is said above",
-            self.name, self.status
+            "the value of coll_hetccl_{} is not possible (status {}); possible: {}",
+            self.name, self.status, self.possible
         )
     }
 }
 
 impl std::error::Error for ParameterError {}
+
+/// Writes a line to stderr in one piece, so that lines of several ranks do not mix.
+pub fn tell(line: &str) {
+    use std::io::Write;
+    // Where stderr is gone there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("hetccl: {line}\n").as_bytes());
+}
 
 /// Registers the parameters of a component. Values live as long as the process: Open MPI keeps their addresses.
 pub struct Parameters {
@@ -152,7 +161,10 @@ impl Parameters {
         let status = unsafe {
             sys::hetccl_param_size(self.component, c_name.as_ptr(), c_help.as_ptr(), level, storage)
         };
-        check(status).map_err(|status| ParameterError { name: name.into(), status })?;
+        check(status).map_err(|status| {
+            let possible = "a whole number".to_owned();
+            ParameterError { name: name.into(), status, possible }
+        })?;
         Ok(i64::try_from(*storage).unwrap_or(i64::MAX))
     }
 
@@ -173,7 +185,10 @@ impl Parameters {
         let status = unsafe {
             sys::hetccl_param_int(self.component, c_name.as_ptr(), c_help.as_ptr(), level, storage)
         };
-        check(status).map_err(|status| ParameterError { name: name.into(), status })?;
+        check(status).map_err(|status| {
+            let possible = "a whole number".to_owned();
+            ParameterError { name: name.into(), status, possible }
+        })?;
         Ok(*storage)
     }
 
@@ -209,7 +224,10 @@ impl Parameters {
                 storage,
             )
         };
-        check(status).map_err(|status| ParameterError { name: name.into(), status })?;
+        check(status).map_err(|status| {
+            let possible = words.join(", ");
+            ParameterError { name: name.into(), status, possible }
+        })?;
         Ok(usize::try_from(*storage).unwrap_or(0).min(words.len() - 1))
     }
 }

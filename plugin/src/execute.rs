@@ -359,11 +359,11 @@ fn tell(
         let path = state.communicator(engine).path();
         let algorithm = operation.algorithm().name;
         if engine.told.insert((collective as usize, algorithm, path, bytes)) {
-            eprintln!(
-                "hetccl: {} algorithm={algorithm} path={path} bytes={bytes} ranks={}",
+            hetccl_mca::tell(&format!(
+                "{} algorithm={algorithm} path={path} bytes={bytes} ranks={}",
                 collective.name(),
                 state.group.size + state.group.remote_size.unwrap_or(0),
-            );
+            ));
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn of_transport(error: &TransportError) -> c_int {
 
 /// The class of a failed collective, after telling the user what failed, where and with whom.
 pub(crate) fn report(error: &Error) -> c_int {
-    eprintln!("hetccl: {error}");
+    hetccl_mca::tell(&error.to_string());
     match error {
         Error::Step { source, .. } => of_transport(source),
         Error::NoAlgorithm { .. } => sys::MPI_ERR_UNSUPPORTED_OPERATION as c_int,

@@ -110,15 +110,15 @@ fn tell_wire(plugin: &Plugin, comm: CommunicatorRef, ucx: bool, trouble: Option<
         return;
     }
     let line = if ucx {
-        "hetccl: messages go over ucx: every rank can use it".to_owned()
+        "messages go over ucx: every rank can use it".to_owned()
     } else {
         let why = trouble.unwrap_or("another rank can't use UCX");
-        format!("hetccl: messages go over pml ({}), not ucx: {why}", pml_name())
+        format!("messages go over pml ({}), not ucx: {why}", pml_name())
     };
     if plugin.verbosity >= Verbosity::WIRE {
-        eprintln!("{line}");
+        hetccl_mca::tell(&line);
     }
-    coll_verbose(1, &line);
+    coll_verbose(1, &format!("hetccl: {line}"));
 }
 
 /// What must be equal on all ranks: version and settings.

@@ -43,11 +43,33 @@ impl Hosts {
                 format!("127.0.0.1 localhost\n{} {a}\n{} {b}\n", ADDRESSES[0], ADDRESSES[1]);
             std::fs::write(folder.join("hosts"), table).map_err(|e| e.to_string())?;
         }
+        hosts.wait_for_carrier()?;
         let script = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts sh -c \"hostname $host; $*\"\n";
         std::fs::write(&hosts.agent, script).map_err(|e| e.to_string())?;
         command::run(Command::new("chmod").arg("+x").arg(&hosts.agent))
             .map_err(|e| e.to_string())?;
         Ok(hosts)
+    }
+
+    /// The kernel takes up to a second to find that both ends are up; until then programs see no usable device.
+    fn wait_for_carrier(&self) -> Result<(), String> {
+        for (i, name) in self.names.iter().enumerate() {
+            let is_up = || {
+                let device = format!("hcv{i}");
+                let mut show = Command::new("ip");
+                show.args(["-n", name, "link", "show", "dev", &device]);
+                command::capture(&mut show).is_ok_and(|text| text.contains("state UP"))
+            };
+            let mut patience = 100;
+            while !is_up() {
+                patience -= 1;
+                if patience == 0 {
+                    return Err(format!("the device of {name} does not come up"));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
     }
 }
 
