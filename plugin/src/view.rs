@@ -4,6 +4,7 @@
 //! spread out after it has finished.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use hetccl_core::{Address, Block, MemoryType, Region};
 use hetccl_mca::{Datatype, DatatypeRef};
@@ -81,18 +82,18 @@ impl View {
     }
 
     /// Separate runs of elements, and the block of bytes where each is found in the view.
-    pub(crate) fn blocks(runs: &[Elements]) -> (View, Vec<Block>) {
+    pub(crate) fn blocks(runs: &[Elements]) -> (View, Arc<[Block]>) {
         let contiguous =
             runs.iter().all(|run| run.bytes() == 0 || run.datatype.is_contiguous(run.count));
         if contiguous { View::blocks_in_place(runs) } else { View::blocks_packed(runs) }
     }
 
     /// The view spans the user's memory from the first to the last byte of any run; what lies between is left alone.
-    fn blocks_in_place(runs: &[Elements]) -> (View, Vec<Block>) {
+    fn blocks_in_place(runs: &[Elements]) -> (View, Arc<[Block]>) {
         let filled = || runs.iter().filter(|run| run.bytes() > 0);
         let Some(base) = filled().map(|run| run.first_byte()).min_by_key(|first| first.addr())
         else {
-            return (View::none(), vec![Block::default(); runs.len()]);
+            return (View::none(), runs.iter().map(|_| Block::default()).collect());
         };
         let end = filled().map(|run| run.first_byte().addr() + run.bytes()).max().unwrap_or(0);
         let blocks = runs.iter().map(|run| match run.bytes() {
@@ -102,7 +103,7 @@ impl View {
         (View { region: host(base, end - base.addr()), packed: None }, blocks.collect())
     }
 
-    fn blocks_packed(runs: &[Elements]) -> (View, Vec<Block>) {
+    fn blocks_packed(runs: &[Elements]) -> (View, Arc<[Block]>) {
         let mut pieces = Vec::with_capacity(runs.len());
         let mut blocks = Vec::with_capacity(runs.len());
         let mut offset = 0;
@@ -112,7 +113,7 @@ impl View {
             pieces.push(Piece { elements, offset, bytes });
             offset += bytes;
         }
-        (View::packed(pieces, offset), blocks)
+        (View::packed(pieces, offset), blocks.into())
     }
 
     fn packed(pieces: Vec<Piece>, bytes: usize) -> View {

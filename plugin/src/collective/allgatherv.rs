@@ -51,7 +51,7 @@ unsafe fn translate(
         }
         (View::of(elements), one_block(elements.bytes()))
     };
-    let layout = Layout::Blocks { send, recv: recv.into() };
+    let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::Allgatherv, group, settings, layout)
         .in_place(in_place)

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::os::raw::c_int;
 use std::sync::Arc;
 
-use hetccl_core::{Block, Collective, Layout};
+use hetccl_core::{Collective, Layout};
 use hetccl_mca::{DatatypeRef, is_in_place};
 
 use super::arguments::{MpiDatatype, peers, runs, same_bytes};
@@ -43,7 +43,6 @@ unsafe fn translate(
     // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
     let received = unsafe { runs(rbuf, rcounts, rdispls, DatatypeRef::from_raw(rdtype), n) };
     let (output, recv) = View::blocks(&received);
-    let recv: Arc<[Block]> = recv.into();
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {
         (View::none(), Arc::clone(&recv))
@@ -55,7 +54,7 @@ unsafe fn translate(
         if group.remote_size.is_none() {
             same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
         }
-        (view, blocks.into())
+        (view, blocks)
     };
     let settings = &Plugin::get().settings;
     let layout = Layout::Blocks { send, recv };

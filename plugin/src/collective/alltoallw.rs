@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::os::raw::c_int;
 use std::sync::Arc;
 
-use hetccl_core::{Block, Collective, Layout};
+use hetccl_core::{Collective, Layout};
 use hetccl_mca::is_in_place;
 
 use super::arguments::{MpiDatatype, peers, same_bytes, typed_runs};
@@ -43,7 +43,6 @@ unsafe fn translate(
     // SAFETY: Open MPI passes live handles and arrays with an entry per peer.
     let received = unsafe { typed_runs(rbuf, rcounts, |i| *rdispls.add(i) as isize, rdtypes, n) };
     let (output, recv) = View::blocks(&received);
-    let recv: Arc<[Block]> = recv.into();
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {
         (View::none(), Arc::clone(&recv))
@@ -56,7 +55,7 @@ unsafe fn translate(
         if group.remote_size.is_none() {
             same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
         }
-        (view, blocks.into())
+        (view, blocks)
     };
     let settings = &Plugin::get().settings;
     let layout = Layout::Blocks { send, recv };

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::os::raw::c_int;
 use std::sync::Arc;
 
+use once_cell::sync::Lazy;
+
 use hetccl_core::{Block, Group, Neighbours, Rank, Root};
 use hetccl_mca::{DatatypeRef, is_in_place, sys};
 
@@ -133,7 +135,8 @@ pub(super) fn one_block(bytes: usize) -> Arc<[Block]> {
 
 /// No block.
 pub(super) fn no_blocks() -> Arc<[Block]> {
-    Arc::new([])
+    static NONE: Lazy<Arc<[Block]>> = Lazy::new(|| Arc::new([]));
+    Arc::clone(&NONE)
 }
 
 /// This rank's neighbours in the communicator's topology.

@@ -59,7 +59,7 @@ unsafe fn translate(
         if !inter && !in_place {
             same_bytes(send[0].len, blocks[group.rank.index()].len)?;
         }
-        (output, recv) = (view, blocks.into());
+        (output, recv) = (view, blocks);
     }
     let settings = &Plugin::get().settings;
     let layout = Layout::Blocks { send, recv };

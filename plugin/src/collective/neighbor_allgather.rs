@@ -39,7 +39,7 @@ unsafe fn translate(
     let sent = Elements::of(sbuf, count(scount), sdtype);
     let received = equal_runs(rbuf, count(rcount), rdtype, neighbours.sources.len());
     let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
-    let layout = Layout::Blocks { send: one_block(sent.bytes()), recv: recv.into() };
+    let layout = Layout::Blocks { send: one_block(sent.bytes()), recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAllgather, state.group, settings, layout)
         .neighbours(neighbours)

@@ -43,7 +43,7 @@ unsafe fn translate(
     // SAFETY: MPI passes arrays with an entry per source.
     let received = unsafe { runs(rbuf, rcounts, displacements, rdtype, neighbours.sources.len()) };
     let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
-    let layout = Layout::Blocks { send: one_block(sent.bytes()), recv: recv.into() };
+    let layout = Layout::Blocks { send: one_block(sent.bytes()), recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAllgatherv, state.group, settings, layout)
         .neighbours(neighbours)

@@ -48,7 +48,7 @@ unsafe fn translate(
     };
     let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations));
     let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
-    let layout = Layout::Blocks { send: send.into(), recv: recv.into() };
+    let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAlltoallv, state.group, settings, layout)
         .neighbours(neighbours)

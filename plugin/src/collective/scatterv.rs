@@ -60,7 +60,7 @@ unsafe fn translate(
         if !inter && !in_place {
             same_bytes(blocks[group.rank.index()].len, recv[0].len)?;
         }
-        (input, send) = (view, blocks.into());
+        (input, send) = (view, blocks);
     }
     let settings = &Plugin::get().settings;
     let layout = Layout::Blocks { send, recv };
