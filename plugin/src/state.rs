@@ -25,8 +25,9 @@ impl Verbosity {
     pub(crate) const ALGORITHM: Verbosity = Verbosity(2);
 }
 
-/// How long MPI_Finalize waits for UCX to hand over what is still under way.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long MPI_Finalize waits for UCX to hand over what is still under way. All ranks of the job have met before, so
+/// nothing should be; processes of other jobs, such as the parent of spawned ones, may be long busy with other things.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Everything that is used under the lock.
 pub(crate) struct Engine {

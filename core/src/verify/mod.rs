@@ -9,6 +9,7 @@
 //!
 //! [`cases`] makes the calls of all ranks for a collective, size and variant.
 
+mod barrier;
 pub mod cases;
 mod execute;
 mod expected;
@@ -23,7 +24,7 @@ pub use execute::process_of;
 pub use expected::{Wanted, sizes, wanted};
 
 use crate::algorithms::Algorithm;
-use crate::call::Call;
+use crate::call::{Call, Collective};
 use crate::schedule::Schedule;
 
 /// What a correct run took.
@@ -102,6 +103,9 @@ pub fn check_schedules(
     }
     let run = execute::run(calls, schedules).map_err(|(process, what)| violation(process, what))?;
     report.messages = run.messages;
+    if calls[0].collective == Collective::Barrier {
+        barrier::check(calls, schedules).map_err(|(process, what)| violation(process, what))?;
+    }
     expected::compare(calls, schedules, &run)
         .map_err(|(process, what)| violation(process, what))?;
     Ok(report)

@@ -33,15 +33,15 @@ fn build(call: &Call) -> Schedule {
     let (rank, size) = (call.rank(), call.size());
     let mut b = Builder::new(false);
     let nothing = Span::new(Buffer::Output, 0, 0);
-    let mut arrived = None;
+    // A signal says that everybody heard of so far has come, so it waits for all that came before, not only the last.
+    let mut arrived = Vec::new();
     let mut distance = 1;
     while distance < size {
         let send = b.send(Rank::from((rank + distance) % size), nothing);
-        let recv = b.recv(Rank::from((rank + size - distance) % size), nothing);
-        if let Some(earlier) = arrived {
+        for &earlier in &arrived {
             b.after(earlier, send);
         }
-        arrived = Some(recv);
+        arrived.push(b.recv(Rank::from((rank + size - distance) % size), nothing));
         distance *= 2;
     }
     b.finish()
