@@ -65,6 +65,7 @@ const RULES: &[Rule] = &[
     rule(Collective::Allgather, ANY, 64 << 10, "neighbour_exchange"),
     rule(Collective::Allgather, ANY, ANY, "ring"),
     rule(Collective::Allgatherv, 8, 64 << 10, "linear"),
+    rule(Collective::Allgatherv, ANY, 64 << 10, "bruck"),
     rule(Collective::Allgatherv, ANY, 512 << 10, "neighbour_exchange"),
     rule(Collective::Allgatherv, ANY, ANY, "ring"),
     rule(Collective::Allreduce, ANY, 8 << 10, "recursive_doubling"),

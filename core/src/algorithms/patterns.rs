@@ -28,6 +28,20 @@ pub(crate) fn even_range(count: usize, parts: usize, from: usize, to: usize) -> 
     Block { start, len: end - start }
 }
 
+/// The order in which a rank meets those of another group: for each step, whom it sends to and whom it receives from.
+///
+/// Both ends have a message in the same step, so windows of messages cannot wait for each other in a circle.
+pub(crate) fn crossing(
+    rank: usize,
+    local: usize,
+    remote: usize,
+) -> impl Iterator<Item = (Option<usize>, Option<usize>)> {
+    let steps = local.max(remote);
+    let exists = move |peer: usize| (peer < remote).then_some(peer);
+    (0..steps)
+        .map(move |step| (exists((rank + step) % steps), exists((rank + steps - step) % steps)))
+}
+
 /// The chunks of `len` elements, as (offset, length), each at most `chunk` long.
 pub(crate) fn chunks(len: usize, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
     let chunk = chunk.clamp(1, len.max(1));
@@ -168,6 +182,22 @@ mod tests {
         }
         assert_eq!(chunks(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
         assert_eq!(chunks(0, 4).count(), 0);
+    }
+
+    #[test]
+    fn groups_cross_with_both_ends_in_one_step() {
+        for (local, remote) in [(1, 1), (1, 5), (4, 4), (3, 7), (8, 2)] {
+            let mut messages = 0;
+            for rank in 0..local {
+                for (step, (to, from)) in crossing(rank, local, remote).enumerate() {
+                    let there = |peer: usize| crossing(peer, remote, local).nth(step).unwrap();
+                    assert!(to.is_none_or(|peer| there(peer).1 == Some(rank)));
+                    assert!(from.is_none_or(|peer| there(peer).0 == Some(rank)));
+                    messages += usize::from(to.is_some()) + usize::from(from.is_some());
+                }
+            }
+            assert_eq!(messages, 2 * local * remote, "{local} and {remote} ranks");
+        }
     }
 
     #[test]

@@ -88,7 +88,9 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// Adds the steps, with at most `window` sends and as many receives at a time.
     ///
-    /// Receives are posted in the order given; both lists should start with different peers on different ranks.
+    /// Receives are posted in the order given; both lists should start with different peers on different ranks. Where
+    /// both are longer than the window, all ranks must have their messages in one common order (of steps, say), or
+    /// sends that wait for their receives may wait in a circle.
     pub(crate) fn build(self, b: &mut Builder, window: usize) {
         let (mut sending, mut receiving) = (VecDeque::new(), VecDeque::new());
         let mut recvs = self.recvs.into_iter();

@@ -15,9 +15,8 @@ type Known = BTreeSet<usize>;
 /// # Errors
 /// A process that may leave, and one that need not have come.
 pub(super) fn check(calls: &[Call], schedules: &[Schedule]) -> Result<(), (usize, String)> {
-    let known = knowledge(calls, schedules);
-    for process in 0..calls.len() {
-        let all: Known = known[process].iter().flatten().copied().chain([process]).collect();
+    for (process, steps) in knowledge(calls, schedules).iter().enumerate() {
+        let all: Known = steps.iter().flatten().copied().chain([process]).collect();
         if let Some(missing) = (0..calls.len()).find(|other| !all.contains(other)) {
             return Err((process, format!("it may leave before process {missing} has come")));
         }

@@ -10,8 +10,8 @@
 //! groups A 0 1, B 0 1    A0->B0 A0->B1    A1->B1 A1->B0    B0->A0 B0->A1    B1->A1 B1->A0
 //! ```
 
+use super::everybody;
 use crate::algorithms::patterns::span;
-use crate::algorithms::pieces::Exchange;
 use crate::algorithms::{Algorithm, Scope, WINDOW, always};
 use crate::builder::Builder;
 use crate::call::{Call, Collective};
@@ -29,13 +29,6 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 fn build(call: &Call) -> Schedule {
     let mut b = Builder::new(false);
-    let mut exchange = Exchange::default();
-    for peer in (0..call.group.remote_len()).map(|i| (i + call.rank()) % call.group.remote_len()) {
-        let into = span(Buffer::Output, call.recv_block(peer));
-        let from = span(Buffer::Input, call.send_block(peer));
-        exchange.recvs.push((call.group.remote(peer), into));
-        exchange.sends.push((call.group.remote(peer), from));
-    }
-    exchange.build(&mut b, WINDOW);
+    everybody(call, |peer| span(Buffer::Input, call.send_block(peer))).build(&mut b, WINDOW);
     b.finish()
 }

@@ -13,8 +13,10 @@ pub mod reduce;
 pub mod reduce_scatter;
 pub mod scatter;
 
-use crate::algorithms::pieces::Rooted;
+use crate::algorithms::patterns::{crossing, span};
+use crate::algorithms::pieces::{Exchange, Rooted};
 use crate::call::{Call, Root};
+use crate::schedule::{Buffer, Span};
 use crate::types::Rank;
 
 /// The first rank of the group speaks for it.
@@ -40,4 +42,16 @@ fn remote_root(call: &Call) -> Option<Rank> {
         Root::Rank(rank) => Some(call.group.remote(rank.index())),
         Root::None | Root::Here | Root::Elsewhere => None,
     }
+}
+
+/// `outgoing(i)` to rank i of the remote group and its block from it, for all of them.
+fn everybody(call: &Call, outgoing: impl Fn(usize) -> Span) -> Exchange {
+    let mut exchange = Exchange::default();
+    for (to, from) in crossing(call.rank(), call.size(), call.group.remote_len()) {
+        let arriving =
+            |peer| (call.group.remote(peer), span(Buffer::Output, call.recv_block(peer)));
+        exchange.recvs.extend(from.map(arriving));
+        exchange.sends.extend(to.map(|peer| (call.group.remote(peer), outgoing(peer))));
+    }
+    exchange
 }

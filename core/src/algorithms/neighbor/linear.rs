@@ -1,7 +1,7 @@
 //! The neighbourhood collectives, every neighbour at once.
 //!
-//! - Steps: a receive per source and a send per destination, a window of them at a time; a rank that is its own
-//!   neighbour copies.
+//! - Steps: all receives, one per source, and a send per destination, a window of sends at a time; a rank that is its
+//!   own neighbour copies.
 //! - Bytes per rank: every block once.
 //! - Reduction order: none.
 //! - Limits: none; neighbours may repeat, in which case the n-th block sent to a rank is the n-th one received there. On
@@ -36,7 +36,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         Collective::NeighborAlltoallw,
     ],
     scope: Scope::Intra,
-    summary: "every neighbour at once, a window of messages at a time",
+    summary: "every neighbour at once, a window of sends at a time",
     supports: |call| call.neighbours.is_some(),
     build,
 };
@@ -45,12 +45,12 @@ fn build(call: &Call) -> Schedule {
     let mut b = Builder::new(false);
     let Some(neighbours) = &call.neighbours else { return b.finish() };
     let own = call.group.rank;
-    let mut exchange = Exchange::default();
+    let mut sends = Vec::new();
     let mut to_self = VecDeque::new();
     for index in sending_order(neighbours) {
         match neighbours.destinations[index] {
             Some(peer) if peer == own => to_self.push_back(outgoing(call, index)),
-            Some(peer) => exchange.sends.push((peer, outgoing(call, index))),
+            Some(peer) => sends.push((peer, outgoing(call, index))),
             None => {}
         }
     }
@@ -62,11 +62,14 @@ fn build(call: &Call) -> Schedule {
                     b.copy(from, into);
                 }
             }
-            Some(peer) => exchange.recvs.push((peer, into)),
+            // No window of receives: neighbours come in any order, so what fills it might never be sent.
+            Some(peer) => {
+                b.recv(peer, into);
+            }
             None => {}
         }
     }
-    exchange.build(&mut b, WINDOW);
+    Exchange { sends, recvs: Vec::new() }.build(&mut b, WINDOW);
     b.finish()
 }
 
