@@ -10,7 +10,7 @@ use hetccl_core::algorithms::{self, Scope};
 use hetccl_mca::{
     CommunicatorRef, ParameterError, Parameters, named_in_coll, parameter_was_set, sys,
 };
-use hetccl_runtime::{SETTINGS, Settings, TransportChoice};
+use hetccl_runtime::{GpuChoice, SETTINGS, Settings, TransportChoice};
 
 use crate::module;
 use crate::state::{Plugin, Verbosity};
@@ -124,6 +124,16 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
         .map_err(refused)?;
     settings.transport =
         TransportChoice::parse(TransportChoice::NAMES[transport]).unwrap_or_default();
+    let gpus = parameters
+        .word(
+            "gpus",
+            "Whether buffers may be GPU memory. auto: the drivers of NVIDIA and AMD GPUs are loaded where they \
+             are installed. none: they are not, and every buffer must be host memory",
+            2,
+            &GpuChoice::NAMES,
+        )
+        .map_err(refused)?;
+    settings.gpus = GpuChoice::parse(GpuChoice::NAMES[gpus]).unwrap_or_default();
     for collective in Collective::ALL {
         read_algorithm(parameters, &mut settings, collective)?;
     }

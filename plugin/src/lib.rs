@@ -7,6 +7,7 @@
 mod agreement;
 mod collective;
 mod component;
+mod device;
 mod entry;
 mod execute;
 mod module;

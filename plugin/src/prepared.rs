@@ -141,6 +141,7 @@ impl Prepared {
             reduction: self.reduction,
             input: self.input.region(),
             output: self.output.region(),
+            fill_output: self.fill_output,
             mode,
         }
     }

@@ -9,6 +9,8 @@ use hetccl_core::{Datatype, Reduction, ReductionOp};
 use hetccl_mca::{DatatypeRef, OpRef};
 use hetccl_runtime::ExternalReducer;
 
+use crate::view::Elements;
+
 /// Elements that are unpacked at a time for types with gaps.
 const UNPACKED_BYTES: usize = 64 << 10;
 
@@ -76,11 +78,8 @@ struct Unpacked {
 
 impl Unpacked {
     fn new(datatype: DatatypeRef, count: usize) -> Unpacked {
-        let (true_lb, true_extent) = datatype.true_extent();
-        let steps = datatype.extent_bytes() * (count as isize - 1);
-        let lowest = true_lb + steps.min(0);
-        let highest = true_lb + true_extent + steps.max(0);
-        Unpacked { memory: vec![0; (highest - lowest) as usize], origin: -lowest }
+        let (lowest, len_bytes) = Elements::at(std::ptr::null_mut(), count, datatype).span();
+        Unpacked { memory: vec![0; len_bytes], origin: -lowest }
     }
 
     fn address(&mut self) -> *mut c_void {

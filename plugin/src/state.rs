@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hetccl_mca::{modex_put, register_progress, unregister_progress};
-use hetccl_runtime::{Process, Settings, TransportChoice};
+use hetccl_mca::{coll_verbose, modex_put, register_progress, unregister_progress};
+use hetccl_runtime::gpu::Gpus;
+use hetccl_runtime::{GpuChoice, Process, Settings, TransportChoice};
 use once_cell::sync::OnceCell;
 
 use crate::execute::Active;
@@ -47,6 +48,8 @@ pub(crate) struct Plugin {
     pub(crate) ucx_trouble: OnceCell<Option<String>>,
     /// What MPI_COMM_WORLD agreed on: whether this job uses UCX.
     pub(crate) job_uses_ucx: OnceCell<bool>,
+    /// Whether a GPU can be used here, readable without the lock.
+    has_gpus: AtomicBool,
     /// Operations in `Engine::active`, readable without the lock.
     active: AtomicUsize,
     listening: AtomicBool,
@@ -67,6 +70,7 @@ impl Plugin {
             settings,
             ucx_trouble: OnceCell::new(),
             job_uses_ucx: OnceCell::new(),
+            has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             listening: AtomicBool::new(false),
         });
@@ -84,6 +88,7 @@ impl Plugin {
     /// Starts UCX if it may be used and publishes its address. Every rank publishes something.
     pub(crate) fn open() {
         let plugin = Plugin::get();
+        plugin.find_gpus();
         let started = match plugin.settings.transport {
             TransportChoice::Pml => Err("coll_hetccl_transport is pml".to_owned()),
             _ => wire::start_ucx(),
@@ -100,6 +105,36 @@ impl Plugin {
             Err(status) => Some(format!("its address could not be published (status {status})")),
         };
         let _ = plugin.ucx_trouble.set(trouble);
+    }
+
+    /// Loads the GPU drivers that are there.
+    fn find_gpus(&self) {
+        if self.settings.gpus == GpuChoice::None {
+            return;
+        }
+        let (gpus, missing) = Gpus::discover(self.settings.pinned_keep_bytes);
+        for error in missing {
+            coll_verbose(10, &format!("hetccl: {error}"));
+        }
+        for driver in gpus.drivers() {
+            let line = format!(
+                "device buffers of {} {}: {} devices",
+                driver.vendor().name(),
+                driver.version(),
+                driver.devices()
+            );
+            coll_verbose(1, &format!("hetccl: {line}"));
+        }
+        if !gpus.is_empty() {
+            self.lock().process.use_gpus(gpus);
+            self.has_gpus.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether buffers may be device memory.
+    #[inline]
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.has_gpus.load(Ordering::Acquire)
     }
 
     /// Ends UCX. Every communicator is gone by now.

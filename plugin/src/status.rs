@@ -24,6 +24,14 @@ pub(crate) fn of_transport(error: &TransportError) -> c_int {
     }
 }
 
+/// The class of a failed call of a GPU driver.
+pub(crate) fn of_gpu(error: &hetccl_runtime::gpu::Error) -> c_int {
+    match error {
+        hetccl_runtime::gpu::Error::NotDevice { .. } => sys::MPI_ERR_BUFFER as c_int,
+        _ => sys::MPI_ERR_INTERN as c_int,
+    }
+}
+
 /// The class of a failed collective, after telling the user what failed, where and with whom.
 pub(crate) fn report(error: &Error) -> c_int {
     hetccl_mca::tell(&error.to_string());

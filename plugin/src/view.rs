@@ -1,14 +1,15 @@
 //! The user's buffers as schedules see them: contiguous bytes.
 //!
-//! Data without gaps is used where it lies. Anything else gets a packed copy, filled before the collective starts and
-//! spread out after it has finished.
+//! Data without gaps is used where it lies, in host or device memory. Anything else gets a packed copy in host memory,
+//! filled before the collective starts and spread out after it has finished.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use hetccl_core::{Address, Block, MemoryType, Region};
 use hetccl_mca::{Datatype, DatatypeRef};
 
+use crate::device::{self, Mirror, memory_of};
 use crate::status;
 
 /// `count` elements of a datatype at an address of the user's.
@@ -38,6 +39,27 @@ impl Elements {
     fn first_byte(&self) -> *mut c_void {
         self.address.wrapping_byte_offset(self.datatype.true_lower_bound_bytes())
     }
+
+    /// The bytes from the lowest to the highest that any element has, gaps included: offset from the address, and
+    /// length.
+    pub(crate) fn span(&self) -> (isize, usize) {
+        let (true_lb, true_extent) = self.datatype.true_extent();
+        let steps = self.datatype.extent_bytes() * (self.count as isize - 1).max(0);
+        let lowest = true_lb + steps.min(0);
+        let highest = true_lb + true_extent + steps.max(0);
+        (lowest, (highest - lowest) as usize)
+    }
+
+    /// The kind of memory that holds the elements.
+    ///
+    /// # Errors
+    /// An MPI error class, for memory that is gone.
+    pub(crate) fn memory(&self) -> Result<MemoryType, c_int> {
+        if self.bytes() == 0 {
+            return Ok(MemoryType::Host);
+        }
+        memory_of(self.address.wrapping_byte_offset(self.span().0))
+    }
 }
 
 /// A part of a packed buffer, and where it belongs.
@@ -46,6 +68,7 @@ struct Piece {
     elements: Elements,
     offset: usize,
     bytes: usize,
+    memory: MemoryType,
 }
 
 #[derive(Debug)]
@@ -70,55 +93,64 @@ impl View {
     }
 
     /// One run of elements.
-    pub(crate) fn of(elements: Elements) -> View {
+    ///
+    /// # Errors
+    /// An MPI error class, for memory that is gone.
+    pub(crate) fn of(elements: Elements) -> Result<View, c_int> {
         let bytes = elements.bytes();
         if bytes == 0 {
-            return View::none();
+            return Ok(View::none());
         }
         if elements.datatype.is_contiguous(elements.count) {
-            return View { region: host(elements.first_byte(), bytes), packed: None };
+            let first = elements.first_byte();
+            return Ok(View { region: region(first, bytes, memory_of(first)?), packed: None });
         }
-        View::packed(vec![Piece { elements, offset: 0, bytes }], bytes)
+        let memory = elements.memory()?;
+        Ok(View::packed(vec![Piece { elements, offset: 0, bytes, memory }], bytes))
     }
 
     /// Separate runs of elements, and the block of bytes where each is found in the view.
-    pub(crate) fn blocks(runs: &[Elements]) -> (View, Arc<[Block]>) {
+    ///
+    /// # Errors
+    /// An MPI error class, for memory that is gone.
+    pub(crate) fn blocks(runs: &[Elements]) -> Result<(View, Arc<[Block]>), c_int> {
         let contiguous =
             runs.iter().all(|run| run.bytes() == 0 || run.datatype.is_contiguous(run.count));
-        if contiguous { View::blocks_in_place(runs) } else { View::blocks_packed(runs) }
+        let memory = common_memory(runs)?;
+        match memory {
+            Some(memory) if contiguous => Ok(View::blocks_in_place(runs, memory)),
+            _ => View::blocks_packed(runs),
+        }
     }
 
     /// The view spans the user's memory from the first to the last byte of any run; what lies between is left alone.
-    fn blocks_in_place(runs: &[Elements]) -> (View, Arc<[Block]>) {
-        let filled = || runs.iter().filter(|run| run.bytes() > 0);
-        let Some(base) = filled().map(|run| run.first_byte()).min_by_key(|first| first.addr())
-        else {
+    fn blocks_in_place(runs: &[Elements], memory: MemoryType) -> (View, Arc<[Block]>) {
+        let Some((base, len_bytes)) = extent(runs) else {
             return (View::none(), runs.iter().map(|_| Block::default()).collect());
         };
-        let end = filled().map(|run| run.first_byte().addr() + run.bytes()).max().unwrap_or(0);
         let blocks = runs.iter().map(|run| match run.bytes() {
             0 => Block::default(),
             len => Block { start: run.first_byte().addr() - base.addr(), len },
         });
-        (View { region: host(base, end - base.addr()), packed: None }, blocks.collect())
+        (View { region: region(base, len_bytes, memory), packed: None }, blocks.collect())
     }
 
-    fn blocks_packed(runs: &[Elements]) -> (View, Arc<[Block]>) {
+    fn blocks_packed(runs: &[Elements]) -> Result<(View, Arc<[Block]>), c_int> {
         let mut pieces = Vec::with_capacity(runs.len());
         let mut blocks = Vec::with_capacity(runs.len());
         let mut offset = 0;
         for &elements in runs {
             let bytes = elements.bytes();
             blocks.push(Block { start: offset, len: bytes });
-            pieces.push(Piece { elements, offset, bytes });
+            pieces.push(Piece { elements, offset, bytes, memory: elements.memory()? });
             offset += bytes;
         }
-        (View::packed(pieces, offset), blocks.into())
+        Ok((View::packed(pieces, offset), blocks.into()))
     }
 
     fn packed(pieces: Vec<Piece>, bytes: usize) -> View {
         let memory = vec![0u8; bytes];
-        let region = host(memory.as_ptr().cast_mut().cast(), bytes);
+        let region = region(memory.as_ptr().cast_mut().cast(), bytes, MemoryType::Host);
         View { region, packed: Some(Box::new(Packed { memory, pieces, _retained: Vec::new() })) }
     }
 
@@ -164,11 +196,12 @@ impl View {
 
 impl Packed {
     fn gather(&mut self) -> Result<(), i32> {
-        for Piece { elements, offset, bytes } in &self.pieces {
-            let into = self.memory[*offset..*offset + *bytes].as_mut_ptr().cast();
-            // SAFETY: MPI's caller vouches for `count` elements at the address; the slice has their packed size.
-            unsafe { elements.datatype.pack(elements.count, elements.address, into, *bytes) }
-                .map_err(|_| INTERNAL)?;
+        for piece in &self.pieces {
+            let into = &mut self.memory[piece.offset..piece.offset + piece.bytes];
+            match piece.memory {
+                MemoryType::Host => piece.pack(piece.elements.address, into)?,
+                _ => piece.pack_from_device(into)?,
+            }
         }
         Ok(())
     }
@@ -176,19 +209,103 @@ impl Packed {
     fn spread(&mut self) -> Result<(), i32> {
         // The schedule wrote through an address the compiler does not follow.
         let memory = std::hint::black_box(&self.memory);
-        for Piece { elements, offset, bytes } in &self.pieces {
-            let from = memory[*offset..*offset + *bytes].as_ptr().cast();
-            // SAFETY: as in `gather`.
-            unsafe { elements.datatype.unpack(elements.count, from, elements.address, *bytes) }
-                .map_err(|_| INTERNAL)?;
+        for piece in &self.pieces {
+            let from = &memory[piece.offset..piece.offset + piece.bytes];
+            match piece.memory {
+                MemoryType::Host => piece.unpack(from, piece.elements.address)?,
+                _ => piece.unpack_to_device(from)?,
+            }
         }
         Ok(())
     }
 }
 
+impl Piece {
+    /// Packs elements that lie as at `address`.
+    fn pack(&self, address: *mut c_void, into: &mut [u8]) -> Result<(), i32> {
+        let Elements { count, datatype, .. } = self.elements;
+        // SAFETY: MPI's caller vouches for `count` elements at the address (or `pack_from_device` has copied their
+        // span); the slice has their packed size.
+        unsafe { datatype.pack(count, address, into.as_mut_ptr().cast(), into.len()) }
+            .map_err(|_| INTERNAL)
+    }
+
+    fn unpack(&self, from: &[u8], address: *mut c_void) -> Result<(), i32> {
+        let Elements { count, datatype, .. } = self.elements;
+        // SAFETY: as in `pack`.
+        unsafe { datatype.unpack(count, from.as_ptr().cast(), address, from.len()) }
+            .map_err(|_| INTERNAL)
+    }
+
+    fn is_contiguous(&self) -> bool {
+        self.elements.datatype.is_contiguous(self.elements.count)
+    }
+
+    /// Open MPI's convertor reads host memory, so elements with gaps go through a copy of their span.
+    fn pack_from_device(&self, into: &mut [u8]) -> Result<(), i32> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        if self.is_contiguous() {
+            return device::read(self.elements.first_byte(), self.memory, into);
+        }
+        let mut mirror = Mirror::of(self.elements, self.memory)?;
+        self.pack(mirror.address(), into)
+    }
+
+    /// As [`pack_from_device`](Piece::pack_from_device); the gaps keep what they have.
+    fn unpack_to_device(&self, from: &[u8]) -> Result<(), i32> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        if self.is_contiguous() {
+            return device::write(self.elements.first_byte(), self.memory, from);
+        }
+        let mut mirror = Mirror::of(self.elements, self.memory)?;
+        self.unpack(from, mirror.address())?;
+        mirror.store()
+    }
+}
+
+/// The kind of memory that all runs are in, if schedules can work on them where they lie: in host memory, or as the
+/// whole of one piece of a device's.
+///
+/// # Errors
+/// An MPI error class, for memory that is gone.
+fn common_memory(runs: &[Elements]) -> Result<Option<MemoryType>, c_int> {
+    if !crate::state::Plugin::get().has_gpus() {
+        return Ok(Some(MemoryType::Host));
+    }
+    let mut memory = None;
+    for run in runs.iter().filter(|run| run.bytes() > 0) {
+        let here = run.memory()?;
+        if *memory.get_or_insert(here) != here {
+            return Ok(None);
+        }
+    }
+    let memory = memory.unwrap_or(MemoryType::Host);
+    Ok((memory == MemoryType::Host || is_whole(runs)).then_some(memory))
+}
+
+/// Whether runs in device memory fill their extent, inside one allocation.
+fn is_whole(runs: &[Elements]) -> bool {
+    let Some((base, len_bytes)) = extent(runs) else { return true };
+    let filled: usize = runs.iter().map(Elements::bytes).sum();
+    filled == len_bytes
+        && device::in_one_allocation(base, base.wrapping_byte_add(len_bytes.saturating_sub(1)))
+}
+
+/// From the first to the last byte of any contiguous run; `None` when there is none.
+fn extent(runs: &[Elements]) -> Option<(*mut c_void, usize)> {
+    let filled = || runs.iter().filter(|run| run.bytes() > 0);
+    let base = filled().map(|run| run.first_byte()).min_by_key(|first| first.addr())?;
+    let end = filled().map(|run| run.first_byte().addr() + run.bytes()).max()?;
+    Some((base, end - base.addr()))
+}
+
 const INTERNAL: i32 = hetccl_mca::sys::MPI_ERR_INTERN as i32;
 const _: () = assert!(INTERNAL != status::SUCCESS);
 
-fn host(first: *mut c_void, len_bytes: usize) -> Region {
-    Region { address: Address(first.expose_provenance()), len_bytes, memory: MemoryType::Host }
+fn region(first: *mut c_void, len_bytes: usize, memory: MemoryType) -> Region {
+    Region { address: Address(first.expose_provenance()), len_bytes, memory }
 }

@@ -13,12 +13,14 @@ mod process;
 mod schedules;
 mod scratch;
 mod settings;
+mod staging;
 
 pub use communicator::{Communicator, Mode, Wire};
 pub use error::Error;
 pub use hetccl_core as core;
+pub use hetccl_gpu as gpu;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
 pub use probe::ucx_version;
 pub use process::{Operation, Process, Request};
-pub use settings::{SETTINGS, Setting, SettingError, Settings, TransportChoice};
+pub use settings::{GpuChoice, SETTINGS, Setting, SettingError, Settings, TransportChoice};

@@ -2,9 +2,10 @@
 
 use hetccl_core::algorithms::Algorithm;
 use hetccl_core::{
-    Binding, Call, Collective, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport,
-    TransportError,
+    Binding, Call, Collective, Handle, MemoryType, MessageTag, Posted, Rank, Reduction, Region,
+    Run, Transport, TransportError,
 };
+use hetccl_gpu::Gpus;
 use hetccl_ucx::{Fabric, Port};
 
 use crate::communicator::{Communicator, Mode, Turn, Wire};
@@ -13,6 +14,7 @@ use crate::host::{ExternalReducer, HostDevice};
 use crate::schedules::Schedules;
 use crate::scratch::{Block, ScratchPool};
 use crate::settings::Settings;
+use crate::staging::Staging;
 
 /// Finished operations that are kept for later ones.
 const IDLE_OPERATIONS: usize = 64;
@@ -30,6 +32,8 @@ pub struct Request<'a> {
     pub input: Region,
     /// Where the result goes.
     pub output: Region,
+    /// The schedule may read the output or leave parts of it alone, so what it holds matters.
+    pub fill_output: bool,
     /// Who waits for it.
     pub mode: Mode,
 }
@@ -44,6 +48,8 @@ struct Body {
     run: Run,
     binding: Binding,
     scratch: Option<Block>,
+    /// Host copies of device buffers.
+    staging: Option<Staging>,
     collective: Collective,
     algorithm: &'static Algorithm,
     turn: Turn,
@@ -52,9 +58,11 @@ struct Body {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Waits for the collective that had its message tags before.
+    /// Waits for the collective that had its message tags before, and for the copies of device buffers.
     Queued,
     Running,
+    /// The result is being copied to a device buffer.
+    Storing,
     Finished,
 }
 
@@ -74,6 +82,7 @@ impl Operation {
 pub struct Process {
     settings: Settings,
     fabric: Option<Fabric>,
+    gpus: Option<Gpus>,
     device: HostDevice,
     scratch: ScratchPool,
     schedules: Schedules,
@@ -89,6 +98,7 @@ impl Process {
             schedules: Schedules::new(settings.schedule_cache_bytes),
             settings,
             fabric: None,
+            gpus: None,
             device: HostDevice { external },
             idle: Vec::new(),
         }
@@ -107,6 +117,17 @@ impl Process {
     /// UCX, where it is in use.
     pub fn fabric(&mut self) -> Option<&mut Fabric> {
         self.fabric.as_mut()
+    }
+
+    /// Brings GPUs in; requests with device memory need them.
+    pub fn use_gpus(&mut self, gpus: Gpus) {
+        self.gpus = Some(gpus);
+    }
+
+    /// The GPUs, where there are any.
+    #[inline]
+    pub fn gpus(&mut self) -> Option<&mut Gpus> {
+        self.gpus.as_mut()
     }
 
     /// Takes UCX out, to close it. Communicators with [`Wire::Ucx`] fail from here on.
@@ -136,7 +157,7 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Operation, Error> {
         let turn = communicator.take_turn(request.mode);
-        match self.prepare(request, turn) {
+        match self.prepare(communicator, request, turn) {
             Ok(mut operation) => match self.poll(communicator, &mut operation) {
                 Ok(_) => Ok(operation),
                 Err(error) => {
@@ -175,11 +196,16 @@ impl Process {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
+            if operation.staging.is_some() && !self.test_staging(communicator, operation)? {
+                return Ok(false);
+            }
             operation.run.start(operation.binding);
             operation.state = State::Running;
         }
-        if operation.state == State::Finished {
-            return Ok(true);
+        match operation.state {
+            State::Finished => return Ok(true),
+            State::Storing => return self.finish_storing(communicator, operation),
+            State::Queued | State::Running => {}
         }
         let Process { fabric, device, .. } = self;
         let polled = with_transport(fabric, &mut communicator.wire, |transport| {
@@ -187,6 +213,7 @@ impl Process {
         });
         match polled {
             Ok(false) => Ok(false),
+            Ok(true) if operation.staging.is_some() => self.store(communicator, operation),
             Ok(true) => {
                 self.retire(communicator, operation);
                 Ok(true)
@@ -195,18 +222,65 @@ impl Process {
                 if matches!(communicator.wire, Wire::Foreign(_)) {
                     // The front end may still write to a receive that it can't take back: this memory is lost.
                     std::mem::forget(operation.scratch.take());
+                    std::mem::forget(operation.staging.take());
                 }
-                self.retire(communicator, operation);
-                Err(Error::Step {
-                    collective: operation.collective,
-                    sequence: operation.turn.number,
-                    context: communicator.context,
-                    rank: communicator.group.rank,
-                    size: communicator.group.size,
-                    source,
-                })
+                Err(self.fail(communicator, operation, source))
             }
         }
+    }
+
+    /// Whether the copies of device buffers have finished.
+    fn test_staging(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Body,
+    ) -> Result<bool, Error> {
+        let (Some(staging), Some(gpus)) = (&mut operation.staging, &mut self.gpus) else {
+            return Ok(true);
+        };
+        let tested = staging.test(gpus);
+        tested.map_err(|error| self.fail(communicator, operation, error.into()))
+    }
+
+    /// The result is there: copies it to the device buffer.
+    #[cold]
+    fn store(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Body,
+    ) -> Result<bool, Error> {
+        if let (Some(staging), Some(gpus)) = (&mut operation.staging, &mut self.gpus)
+            && let Err(error) = staging.store(gpus)
+        {
+            return Err(self.fail(communicator, operation, error.into()));
+        }
+        operation.state = State::Storing;
+        self.finish_storing(communicator, operation)
+    }
+
+    #[cold]
+    fn finish_storing(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Body,
+    ) -> Result<bool, Error> {
+        let finished = self.test_staging(communicator, operation)?;
+        if finished {
+            self.retire(communicator, operation);
+        }
+        Ok(finished)
+    }
+
+    /// Ends an operation that can't go on.
+    #[cold]
+    fn fail(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Body,
+        source: TransportError,
+    ) -> Error {
+        self.retire(communicator, operation);
+        step_error(communicator, operation.collective, operation.turn, source)
     }
 
     /// Gives up on a collective; its buffers may be reused when this returns. Other ranks that wait for this one's
@@ -224,7 +298,12 @@ impl Process {
         }
     }
 
-    fn prepare(&mut self, request: &Request<'_>, turn: Turn) -> Result<Operation, Error> {
+    fn prepare(
+        &mut self,
+        communicator: &Communicator,
+        request: &Request<'_>,
+        turn: Turn,
+    ) -> Result<Operation, Error> {
         let collective = request.call.collective;
         let (algorithm, schedule) = self
             .schedules
@@ -235,9 +314,16 @@ impl Process {
             0 => None,
             _ => Some(self.scratch.take(bytes).ok_or(Error::OutOfMemory { collective, bytes })?),
         };
+        let staging = self
+            .stage(request)
+            .map_err(|error| step_error(communicator, collective, turn, error.into()))?;
+        let (input, output) = match &staging {
+            Some(staging) => staging.regions(request.input, request.output),
+            None => (request.input, request.output),
+        };
         let binding = Binding {
-            input: request.input,
-            output: request.output,
+            input,
+            output,
             scratch: scratch.as_ref().map_or_else(Region::default, Block::region),
             element_bytes: request.element_bytes,
             reduction: request.reduction,
@@ -249,17 +335,31 @@ impl Process {
                 let body = &mut *operation.0;
                 body.run.reset(schedule);
                 body.binding = binding;
-                body.scratch = scratch;
+                (body.scratch, body.staging) = (scratch, staging);
                 (body.collective, body.algorithm) = (collective, algorithm);
                 (body.turn, body.state) = (turn, state);
                 operation
             }
             None => {
                 let run = Run::new(schedule);
-                let body = Body { run, binding, scratch, collective, algorithm, turn, state };
+                let body =
+                    Body { run, binding, scratch, staging, collective, algorithm, turn, state };
                 Operation(Box::new(body))
             }
         })
+    }
+
+    /// Host copies of the request's device buffers, being filled.
+    #[inline]
+    fn stage(&mut self, request: &Request<'_>) -> Result<Option<Staging>, hetccl_gpu::Error> {
+        let on_device = |region: Region| region.memory != MemoryType::Host;
+        match &mut self.gpus {
+            Some(gpus) if on_device(request.input) || on_device(request.output) => {
+                let fill = request.fill_output || request.call.in_place;
+                Staging::begin(gpus, request.input, request.output, fill).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Ends an operation: the next with its tags may run, its scratch memory is free.
@@ -269,6 +369,25 @@ impl Process {
         if let Some(block) = operation.scratch.take() {
             self.scratch.put(block);
         }
+        if let (Some(staging), Some(gpus)) = (operation.staging.take(), &mut self.gpus) {
+            staging.release(gpus);
+        }
+    }
+}
+
+fn step_error(
+    communicator: &Communicator,
+    collective: Collective,
+    turn: Turn,
+    source: TransportError,
+) -> Error {
+    Error::Step {
+        collective,
+        sequence: turn.number,
+        context: communicator.context,
+        rank: communicator.group.rank,
+        size: communicator.group.size,
+        source,
     }
 }
 

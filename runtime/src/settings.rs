@@ -31,11 +31,37 @@ impl TransportChoice {
     }
 }
 
+/// Whether GPUs are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuChoice {
+    /// Those whose drivers are there.
+    #[default]
+    Auto,
+    /// None: every buffer is host memory.
+    None,
+}
+
+impl GpuChoice {
+    /// The words that a user may say.
+    pub const NAMES: [&'static str; 2] = ["auto", "none"];
+
+    /// The choice with this name.
+    pub fn parse(name: &str) -> Option<GpuChoice> {
+        match name {
+            "auto" => Some(GpuChoice::Auto),
+            "none" => Some(GpuChoice::None),
+            _ => None,
+        }
+    }
+}
+
 /// The settings of a process; all ranks of a job must have the same.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which wire.
     pub transport: TransportChoice,
+    /// Whether GPUs are looked for.
+    pub gpus: GpuChoice,
     /// Demanded algorithms.
     pub choices: Choices,
     /// Bytes per chunk of pipelined algorithms.
@@ -44,6 +70,8 @@ pub struct Settings {
     pub scratch_keep_bytes: usize,
     /// Most memory for schedules that were built before, in bytes.
     pub schedule_cache_bytes: usize,
+    /// Most unused pinned host memory that is kept per device, in bytes.
+    pub pinned_keep_bytes: usize,
     /// How often a blocking call polls before it lets the front end's own progress run.
     pub polls_before_progress: usize,
 }
@@ -52,17 +80,19 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             transport: TransportChoice::Auto,
+            gpus: GpuChoice::Auto,
             choices: Choices::default(),
             chunk_bytes: 128 << 10,
             scratch_keep_bytes: 64 << 20,
             schedule_cache_bytes: 4 << 20,
+            pinned_keep_bytes: 256 << 20,
             polls_before_progress: 64,
         }
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport` and one `<collective>_algorithm` per
-/// collective) have lists of their own: [`TransportChoice::NAMES`] and [`hetccl_core::algorithms::of`].
+/// A numeric setting as front ends register it. The word settings (`transport`, `gpus` and one `<collective>_algorithm` per
+/// collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`] and [`hetccl_core::algorithms::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The name, without a front end's prefix.
@@ -102,6 +132,14 @@ pub const SETTINGS: &[Setting] = &[
         min: 0,
         get: |s| s.schedule_cache_bytes,
         set: |s, v| s.schedule_cache_bytes = v,
+    },
+    Setting {
+        name: "pinned_keep_bytes",
+        help: "Most bytes of unused pinned host memory that a process keeps per GPU for later collectives on device \
+               buffers; 0 gives all of it back at once, which is slow",
+        min: 0,
+        get: |s| s.pinned_keep_bytes,
+        set: |s, v| s.pinned_keep_bytes = v,
     },
     Setting {
         name: "polls_before_progress",

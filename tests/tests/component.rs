@@ -52,8 +52,8 @@ fn every_parameter_is_listed_with_help() {
     let listed = text.matches("parameter \"coll_hetccl_").count();
     assert_eq!(
         listed,
-        3 + 22 + 4,
-        "priority, verbose, transport, one algorithm each, four numbers:\n{text}"
+        4 + 22 + 5,
+        "priority, verbose, transport, gpus, one algorithm each, five numbers:\n{text}"
     );
 }
 

@@ -43,7 +43,7 @@ unsafe fn translate(
     } else {
         // SAFETY: Open MPI passes a live handle.
         let elements = Elements::of(sbuf, count(scount), unsafe { DatatypeRef::from_raw(sdtype) });
-        (View::of(elements), elements.bytes())
+        (View::of(elements)?, elements.bytes())
     };
     if group.remote_size.is_none() {
         same_bytes(sent, block)?;
@@ -53,5 +53,5 @@ unsafe fn translate(
     Ok(Prepared::movement(Collective::Allgather, group, settings, layout)
         .in_place(in_place)
         .input(input)
-        .output(View::of(output)))
+        .output(View::of(output)?))
 }

@@ -39,7 +39,7 @@ unsafe fn translate(
     // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
     let received =
         unsafe { runs(rbuf, rcounts, displacements, DatatypeRef::from_raw(rdtype), peers(group)) };
-    let (output, recv) = View::blocks(&received);
+    let (output, recv) = View::blocks(&received)?;
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {
         (View::none(), no_blocks())
@@ -49,7 +49,7 @@ unsafe fn translate(
         if group.remote_size.is_none() {
             same_bytes(elements.bytes(), recv[group.rank.index()].len)?;
         }
-        (View::of(elements), one_block(elements.bytes()))
+        (View::of(elements)?, one_block(elements.bytes()))
     };
     let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;

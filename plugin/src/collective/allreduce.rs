@@ -24,6 +24,5 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let arguments = Arguments { sbuf, rbuf, n, datatype, op };
     // SAFETY: Open MPI passes live handles.
-    let prepared = unsafe { whole_vector::translate(state, Collective::Allreduce, arguments) };
-    Ok(prepared)
+    unsafe { whole_vector::translate(state, Collective::Allreduce, arguments) }
 }

@@ -44,7 +44,7 @@ unsafe fn translate(
         // SAFETY: Open MPI passes a live handle.
         let sdtype = unsafe { DatatypeRef::from_raw(sdtype) };
         let elements = Elements::of(sbuf, count(scount) * n, sdtype);
-        (View::of(elements), count(scount) * sdtype.size_bytes())
+        (View::of(elements)?, count(scount) * sdtype.size_bytes())
     };
     if group.remote_size.is_none() {
         same_bytes(sent, received)?;
@@ -54,5 +54,5 @@ unsafe fn translate(
     Ok(Prepared::movement(Collective::Alltoall, group, settings, layout)
         .in_place(in_place)
         .input(input)
-        .output(View::of(Elements::at(rbuf, count(rcount) * n, rdtype))))
+        .output(View::of(Elements::at(rbuf, count(rcount) * n, rdtype))?))
 }

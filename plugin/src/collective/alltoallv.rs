@@ -42,7 +42,7 @@ unsafe fn translate(
     let n = peers(group);
     // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
     let received = unsafe { runs(rbuf, rcounts, rdispls, DatatypeRef::from_raw(rdtype), n) };
-    let (output, recv) = View::blocks(&received);
+    let (output, recv) = View::blocks(&received)?;
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {
         (View::none(), Arc::clone(&recv))
@@ -50,7 +50,7 @@ unsafe fn translate(
         // SAFETY: Open MPI passes a live handle and arrays with an entry per peer.
         let sent =
             unsafe { runs(sbuf.cast_mut(), scounts, sdispls, DatatypeRef::from_raw(sdtype), n) };
-        let (view, blocks) = View::blocks(&sent);
+        let (view, blocks) = View::blocks(&sent)?;
         if group.remote_size.is_none() {
             same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
         }

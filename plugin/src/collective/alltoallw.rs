@@ -42,7 +42,7 @@ unsafe fn translate(
     let n = peers(group);
     // SAFETY: Open MPI passes live handles and arrays with an entry per peer.
     let received = unsafe { typed_runs(rbuf, rcounts, |i| *rdispls.add(i) as isize, rdtypes, n) };
-    let (output, recv) = View::blocks(&received);
+    let (output, recv) = View::blocks(&received)?;
     let in_place = is_in_place(sbuf);
     let (input, send) = if in_place {
         (View::none(), Arc::clone(&recv))
@@ -51,7 +51,7 @@ unsafe fn translate(
         let sent = unsafe {
             typed_runs(sbuf.cast_mut(), scounts, |i| *sdispls.add(i) as isize, sdtypes, n)
         };
-        let (view, blocks) = View::blocks(&sent);
+        let (view, blocks) = View::blocks(&sent)?;
         if group.remote_size.is_none() {
             same_bytes(blocks[group.rank.index()].len, recv[group.rank.index()].len)?;
         }

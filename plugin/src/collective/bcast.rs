@@ -34,8 +34,8 @@ unsafe fn translate(
     let layout = Layout::uniform(elements.bytes());
     let prepared = Prepared::movement(Collective::Bcast, state.group, settings, layout).root(root);
     Ok(if is_root(state.group, root) {
-        prepared.input(View::of(elements))
+        prepared.input(View::of(elements)?)
     } else {
-        prepared.output(View::of(elements))
+        prepared.output(View::of(elements)?)
     })
 }

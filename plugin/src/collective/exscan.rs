@@ -24,7 +24,7 @@ unsafe fn translate(
 ) -> Result<Prepared, c_int> {
     let arguments = Arguments { sbuf, rbuf, n, datatype, op };
     // SAFETY: Open MPI passes live handles.
-    let prepared = unsafe { whole_vector::translate(state, Collective::Exscan, arguments) };
+    let prepared = unsafe { whole_vector::translate(state, Collective::Exscan, arguments) }?;
     // Rank 0's output is left alone.
     Ok(prepared.keep_output())
 }

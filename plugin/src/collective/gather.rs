@@ -44,12 +44,12 @@ unsafe fn translate(
     if takes_part(root) && !(at_root && inter) && !in_place {
         // SAFETY: Open MPI passes a live handle where this rank sends.
         let sent = Elements::of(sbuf, count(scount), unsafe { DatatypeRef::from_raw(sdtype) });
-        (input, block) = (View::of(sent), sent.bytes());
+        (input, block) = (View::of(sent)?, sent.bytes());
     }
     if at_root {
         // SAFETY: Open MPI passes a live handle at the root.
         let datatype = unsafe { DatatypeRef::from_raw(rdtype) };
-        output = View::of(Elements::at(rbuf, count(rcount) * peers(group), datatype));
+        output = View::of(Elements::at(rbuf, count(rcount) * peers(group), datatype))?;
         let received = count(rcount) * datatype.size_bytes();
         if !inter && !in_place {
             same_bytes(block, received)?;

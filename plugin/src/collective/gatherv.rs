@@ -48,14 +48,14 @@ unsafe fn translate(
     if takes_part(root) && !(at_root && inter) && !in_place {
         // SAFETY: Open MPI passes a live handle where this rank sends.
         let sent = Elements::of(sbuf, count(scount), unsafe { DatatypeRef::from_raw(sdtype) });
-        (input, send) = (View::of(sent), one_block(sent.bytes()));
+        (input, send) = (View::of(sent)?, one_block(sent.bytes()));
     }
     if at_root {
         // SAFETY: Open MPI passes a live handle and arrays with an entry per peer at the root.
         let received = unsafe {
             runs(rbuf, rcounts, displacements, DatatypeRef::from_raw(rdtype), peers(group))
         };
-        let (view, blocks) = View::blocks(&received);
+        let (view, blocks) = View::blocks(&received)?;
         if !inter && !in_place {
             same_bytes(send[0].len, blocks[group.rank.index()].len)?;
         }

@@ -38,11 +38,11 @@ unsafe fn translate(
         unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
     let sent = Elements::of(sbuf, count(scount), sdtype);
     let received = equal_runs(rbuf, count(rcount), rdtype, neighbours.sources.len());
-    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
+    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources))?;
     let layout = Layout::Blocks { send: one_block(sent.bytes()), recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAllgather, state.group, settings, layout)
         .neighbours(neighbours)
-        .input(View::of(sent))
+        .input(View::of(sent)?)
         .output(output))
 }

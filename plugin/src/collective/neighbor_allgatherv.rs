@@ -42,11 +42,11 @@ unsafe fn translate(
     let sent = Elements::of(sbuf, count(scount), sdtype);
     // SAFETY: MPI passes arrays with an entry per source.
     let received = unsafe { runs(rbuf, rcounts, displacements, rdtype, neighbours.sources.len()) };
-    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
+    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources))?;
     let layout = Layout::Blocks { send: one_block(sent.bytes()), recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAllgatherv, state.group, settings, layout)
         .neighbours(neighbours)
-        .input(View::of(sent))
+        .input(View::of(sent)?)
         .output(output))
 }

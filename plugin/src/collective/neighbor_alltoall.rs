@@ -38,8 +38,8 @@ unsafe fn translate(
         unsafe { (DatatypeRef::from_raw(sdtype), DatatypeRef::from_raw(rdtype)) };
     let sent = equal_runs(sbuf.cast_mut(), count(scount), sdtype, neighbours.destinations.len());
     let received = equal_runs(rbuf, count(rcount), rdtype, neighbours.sources.len());
-    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations));
-    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
+    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations))?;
+    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources))?;
     let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAlltoall, state.group, settings, layout)

@@ -46,8 +46,8 @@ unsafe fn translate(
             runs(rbuf, rcounts, rdispls, DatatypeRef::from_raw(rdtype), ins),
         )
     };
-    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations));
-    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
+    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations))?;
+    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources))?;
     let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAlltoallv, state.group, settings, layout)

@@ -45,8 +45,8 @@ unsafe fn translate(
             typed_runs(rbuf, rcounts, |i| *rdispls.add(i), rdtypes, ins),
         )
     };
-    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations));
-    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources));
+    let (input, send) = View::blocks(&without_null(sent, &neighbours.destinations))?;
+    let (output, recv) = View::blocks(&without_null(received, &neighbours.sources))?;
     let layout = Layout::Blocks { send, recv };
     let settings = &Plugin::get().settings;
     Ok(Prepared::movement(Collective::NeighborAlltoallw, state.group, settings, layout)

@@ -51,10 +51,10 @@ unsafe fn translate(
     // The root of an inter-communicator contributes nothing.
     let contributes = !at_root || group.remote_size.is_none();
     if contributes && !in_place {
-        prepared = prepared.input(View::of(Elements::of(sbuf, count(n), datatype)));
+        prepared = prepared.input(View::of(Elements::of(sbuf, count(n), datatype))?);
     }
     if at_root {
-        prepared = prepared.output(View::of(Elements::at(rbuf, count(n), datatype)));
+        prepared = prepared.output(View::of(Elements::at(rbuf, count(n), datatype))?);
     }
     Ok(prepared)
 }

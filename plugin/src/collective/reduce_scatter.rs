@@ -50,10 +50,10 @@ unsafe fn translate(
         Prepared::reduction(Collective::ReduceScatter, group, settings, layout, op, datatype)
             .in_place(in_place);
     Ok(if in_place {
-        prepared.output(View::of(Elements::at(rbuf, total, datatype)))
+        prepared.output(View::of(Elements::at(rbuf, total, datatype))?)
     } else {
         prepared
-            .input(View::of(Elements::of(sbuf, total, datatype)))
-            .output(View::of(Elements::at(rbuf, own, datatype)))
+            .input(View::of(Elements::of(sbuf, total, datatype))?)
+            .output(View::of(Elements::at(rbuf, own, datatype))?)
     })
 }

@@ -35,10 +35,10 @@ unsafe fn translate(
         Prepared::reduction(Collective::ReduceScatterBlock, group, settings, layout, op, datatype)
             .in_place(in_place);
     Ok(if in_place {
-        prepared.output(View::of(Elements::at(rbuf, total, datatype)))
+        prepared.output(View::of(Elements::at(rbuf, total, datatype))?)
     } else {
         prepared
-            .input(View::of(Elements::of(sbuf, total, datatype)))
-            .output(View::of(Elements::at(rbuf, block, datatype)))
+            .input(View::of(Elements::of(sbuf, total, datatype))?)
+            .output(View::of(Elements::at(rbuf, block, datatype))?)
     })
 }

@@ -44,12 +44,12 @@ unsafe fn translate(
     if takes_part(root) && !(at_root && inter) && !in_place {
         // SAFETY: Open MPI passes a live handle where this rank receives.
         let received = Elements::at(rbuf, count(rcount), unsafe { DatatypeRef::from_raw(rdtype) });
-        (output, block) = (View::of(received), received.bytes());
+        (output, block) = (View::of(received)?, received.bytes());
     }
     if at_root {
         // SAFETY: Open MPI passes a live handle at the root.
         let datatype = unsafe { DatatypeRef::from_raw(sdtype) };
-        input = View::of(Elements::of(sbuf, count(scount) * peers(group), datatype));
+        input = View::of(Elements::of(sbuf, count(scount) * peers(group), datatype))?;
         let sent = count(scount) * datatype.size_bytes();
         if !inter && !in_place {
             same_bytes(sent, block)?;

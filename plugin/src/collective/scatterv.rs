@@ -48,7 +48,7 @@ unsafe fn translate(
     if takes_part(root) && !(at_root && inter) && !in_place {
         // SAFETY: Open MPI passes a live handle where this rank receives.
         let received = Elements::at(rbuf, count(rcount), unsafe { DatatypeRef::from_raw(rdtype) });
-        (output, recv) = (View::of(received), one_block(received.bytes()));
+        (output, recv) = (View::of(received)?, one_block(received.bytes()));
     }
     if at_root {
         // SAFETY: Open MPI passes a live handle and arrays with an entry per peer at the root.
@@ -56,7 +56,7 @@ unsafe fn translate(
             let datatype = DatatypeRef::from_raw(sdtype);
             runs(sbuf.cast_mut(), scounts, displacements, datatype, peers(group))
         };
-        let (view, blocks) = View::blocks(&sent);
+        let (view, blocks) = View::blocks(&sent)?;
         if !inter && !in_place {
             same_bytes(blocks[group.rank.index()].len, recv[0].len)?;
         }

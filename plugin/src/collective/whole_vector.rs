@@ -21,23 +21,26 @@ pub(super) struct Arguments {
     pub(super) op: MpiOp,
 }
 
+/// # Errors
+/// An MPI error class.
+///
 /// # Safety
 /// The handles are live.
 pub(super) unsafe fn translate(
     state: &ModuleState,
     collective: Collective,
     arguments: Arguments,
-) -> Prepared {
+) -> Result<Prepared, c_int> {
     let Arguments { sbuf, rbuf, n, datatype, op } = arguments;
     // SAFETY: the caller's promise.
     let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
     let in_place = shares_buffer(sbuf, rbuf);
     let input =
-        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype)) };
+        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype))? };
     let settings = &Plugin::get().settings;
     let layout = Layout::uniform(count(n));
-    Prepared::reduction(collective, state.group, settings, layout, op, datatype)
+    Ok(Prepared::reduction(collective, state.group, settings, layout, op, datatype)
         .in_place(in_place)
         .input(input)
-        .output(View::of(Elements::at(rbuf, count(n), datatype)))
+        .output(View::of(Elements::at(rbuf, count(n), datatype))?))
 }

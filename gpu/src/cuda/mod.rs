@@ -1,0 +1,329 @@
+//! NVIDIA, through CUDA's driver interface (`libcuda.so.1`), loaded at run time.
+//!
+//! Source: CUDA Driver API reference manual; function names there.
+
+mod result;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
+use hetccl_core::MemoryType;
+
+use crate::driver::{
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Module, Place, Stream, Vendor,
+};
+use crate::error::Error;
+use result::{check, load};
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
+const PORTABLE: u32 = 1;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+const LAZY_PEER_ACCESS: u32 = 1;
+
+/// The driver of this process.
+#[derive(Debug)]
+pub(crate) struct Cuda {
+    devices: u32,
+}
+
+impl Cuda {
+    /// Loads and initialises the driver. Makes no context.
+    ///
+    /// # Errors
+    /// No library, one that is too old, no device, or what `cuInit` says.
+    pub(crate) fn new() -> Result<Cuda, Error> {
+        load()?;
+        // SAFETY: the library is loaded and has the function.
+        check("cuInit", unsafe { sys::cuInit(0) })?;
+        let mut devices: c_int = 0;
+        // SAFETY: a place for the result.
+        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut devices) })?;
+        match u32::try_from(devices) {
+            Ok(devices) if devices > 0 => Ok(Cuda { devices }),
+            _ => Err(Error::NoDevice { vendor: Vendor::Cuda }),
+        }
+    }
+
+    /// The context for memory that belongs to none, such as that of pools: the device's primary one. It is the one that
+    /// the CUDA runtime uses, so it exists already.
+    fn primary(device: c_int) -> Option<Context> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a place for the result. The reference is kept for good: the memory found here lives in it.
+        check("cuDevicePrimaryCtxRetain", unsafe {
+            sys::cuDevicePrimaryCtxRetain(&raw mut context, device)
+        })
+        .ok()?;
+        Some(Context(context.expose_provenance()))
+    }
+}
+
+/// Makes a context current until dropped; then the one before is again.
+struct Current;
+
+impl Current {
+    fn new(context: Context) -> Result<Current, Error> {
+        // SAFETY: contexts come from the driver; a destroyed one is refused by it.
+        check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(pointer(context.0)) })?;
+        Ok(Current)
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: a place for the result. There is something to pop: this value pushed it.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+}
+
+impl Driver for Cuda {
+    fn vendor(&self) -> Vendor {
+        Vendor::Cuda
+    }
+
+    fn version(&self) -> String {
+        let mut version: c_int = 0;
+        // SAFETY: a place for the result.
+        let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+        format!("{}.{}", version / 1000, version % 1000 / 10)
+    }
+
+    fn devices(&self) -> u32 {
+        self.devices
+    }
+
+    fn info(&self, device: u32) -> Result<DeviceInfo, Error> {
+        let device = device as c_int;
+        let (mut name, mut bus): ([c_char; 128], [c_char; 32]) = ([0; 128], [0; 32]);
+        let mut memory_bytes = 0;
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: places for the results, with their lengths.
+        unsafe {
+            check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), 127, device))?;
+            check("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId(bus.as_mut_ptr(), 31, device))?;
+            check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&raw mut memory_bytes, device))?;
+            check("cuDeviceGetUuid", sys::cuDeviceGetUuid(&raw mut uuid, device))?;
+        }
+        Ok(DeviceInfo {
+            name: text(&name),
+            memory_bytes,
+            pci_bus_id: text(&bus).to_lowercase(),
+            uuid: uuid.bytes.map(|byte| byte as u8),
+        })
+    }
+
+    fn locate(&self, address: usize) -> Option<Place> {
+        let (mut memory, mut managed, mut device) = (0u32, 0u32, -1);
+        let (mut context, mut allocation) = (std::ptr::null_mut::<c_void>(), 0u64);
+        let mut attributes = [
+            Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
+            Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        ];
+        let mut places: [*mut c_void; 5] = [
+            (&raw mut memory).cast(),
+            (&raw mut managed).cast(),
+            (&raw mut device).cast(),
+            (&raw mut context).cast(),
+            (&raw mut allocation).cast(),
+        ];
+        // SAFETY: five attributes with places of their sizes. The driver sets those of unknown addresses to zero.
+        let status = unsafe {
+            sys::cuPointerGetAttributes(
+                5,
+                attributes.as_mut_ptr(),
+                places.as_mut_ptr(),
+                address as sys::CUdeviceptr,
+            )
+        };
+        check("cuPointerGetAttributes", status).ok()?;
+        let memory = match (memory, managed) {
+            (_, 1..) => MemoryType::CudaManaged,
+            (DEVICE_MEMORY, 0) => MemoryType::Cuda,
+            _ => return None,
+        };
+        let context = match context.expose_provenance() {
+            0 => Cuda::primary(device)?,
+            raw => Context(raw),
+        };
+        Some(Place { memory, device: u32::try_from(device).ok()?, context, allocation })
+    }
+
+    fn allocation(&self, context: Context, address: usize) -> Result<(usize, usize), Error> {
+        let _current = Current::new(context)?;
+        let (mut base, mut len_bytes) = (0, 0);
+        // SAFETY: places for the results.
+        check("cuMemGetAddressRange", unsafe {
+            sys::cuMemGetAddressRange_v2(&raw mut base, &raw mut len_bytes, address as u64)
+        })?;
+        Ok((base as usize, len_bytes))
+    }
+
+    fn stream(&self, context: Context) -> Result<Stream, Error> {
+        let _current = Current::new(context)?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: a place for the result.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, NON_BLOCKING) })?;
+        Ok(Stream(stream.expose_provenance()))
+    }
+
+    fn event(&self, context: Context) -> Result<Event, Error> {
+        let _current = Current::new(context)?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: a place for the result.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, NO_TIMING) })?;
+        Ok(Event(event.expose_provenance()))
+    }
+
+    fn record(&self, context: Context, event: Event, stream: Stream) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: both were made by this driver in this context.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(pointer(event.0), pointer(stream.0)) })
+    }
+
+    fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: as for `record`.
+        check("cuStreamWaitEvent", unsafe {
+            sys::cuStreamWaitEvent(pointer(stream.0), pointer(event.0), 0)
+        })
+    }
+
+    fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {
+        // SAFETY: made by this driver; needs no current context.
+        match unsafe { sys::cuEventQuery(pointer(event.0)) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            status => check("cuEventQuery", status).map(|()| true),
+        }
+    }
+
+    fn copy(
+        &self,
+        context: Context,
+        stream: Stream,
+        from: usize,
+        into: usize,
+        len_bytes: usize,
+    ) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: the caller vouches for the memory (see the trait).
+        check("cuMemcpyAsync", unsafe {
+            sys::cuMemcpyAsync(into as u64, from as u64, len_bytes, pointer(stream.0))
+        })
+    }
+
+    fn allocate_pinned(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
+        let _current = Current::new(context)?;
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: a place for the result.
+        check("cuMemHostAlloc", unsafe {
+            sys::cuMemHostAlloc(&raw mut memory, len_bytes, PORTABLE)
+        })?;
+        Ok(memory.expose_provenance())
+    }
+
+    fn free_pinned(&self, context: Context, address: usize) {
+        let Ok(_current) = Current::new(context) else { return };
+        // SAFETY: allocated by `allocate_pinned`, and the caller is done with it.
+        let _ = unsafe { sys::cuMemFreeHost(pointer(address)) };
+    }
+
+    fn allocate(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
+        let _current = Current::new(context)?;
+        let mut memory = 0;
+        // SAFETY: a place for the result.
+        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut memory, len_bytes) })?;
+        Ok(memory as usize)
+    }
+
+    fn free(&self, context: Context, address: usize) {
+        let Ok(_current) = Current::new(context) else { return };
+        // SAFETY: allocated by `allocate`, and the caller is done with it.
+        let _ = unsafe { sys::cuMemFree_v2(address as u64) };
+    }
+
+    fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {
+        let _current = Current::new(context)?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the image is complete; text ends with a zero byte, as callers see to.
+        check("cuModuleLoadData", unsafe {
+            sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast())
+        })?;
+        Ok(Module(module.expose_provenance()))
+    }
+
+    fn function(&self, context: Context, module: Module, name: &CStr) -> Result<Function, Error> {
+        let _current = Current::new(context)?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module was loaded by this driver in this context.
+        check("cuModuleGetFunction", unsafe {
+            sys::cuModuleGetFunction(&raw mut function, pointer(module.0), name.as_ptr())
+        })?;
+        Ok(Function(function.expose_provenance()))
+    }
+
+    fn launch(&self, context: Context, stream: Stream, launch: &Launch<'_>) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        let mut arguments = [launch.argument.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: one argument of the kernel's size; the caller vouches for the memory it points to.
+        check("cuLaunchKernel", unsafe {
+            sys::cuLaunchKernel(
+                pointer(launch.function.0),
+                launch.blocks,
+                1,
+                1,
+                launch.threads,
+                1,
+                1,
+                0,
+                pointer(stream.0),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        })
+    }
+
+    fn export(&self, context: Context, base: usize) -> Result<IpcHandle, Error> {
+        let _current = Current::new(context)?;
+        let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
+        // SAFETY: a place for the result.
+        check("cuIpcGetMemHandle", unsafe {
+            sys::cuIpcGetMemHandle(&raw mut handle, base as u64)
+        })?;
+        Ok(IpcHandle(handle.reserved.map(|byte| byte as u8)))
+    }
+
+    fn open(&self, context: Context, handle: &IpcHandle) -> Result<usize, Error> {
+        let _current = Current::new(context)?;
+        let handle = sys::CUipcMemHandle { reserved: handle.0.map(|byte| byte as c_char) };
+        let mut base = 0;
+        // SAFETY: a place for the result.
+        check("cuIpcOpenMemHandle", unsafe {
+            sys::cuIpcOpenMemHandle_v2(&raw mut base, handle, LAZY_PEER_ACCESS)
+        })?;
+        Ok(base as usize)
+    }
+
+    fn close(&self, context: Context, base: usize) {
+        let Ok(_current) = Current::new(context) else { return };
+        // SAFETY: opened by `open`, and the caller is done with it.
+        let _ = unsafe { sys::cuIpcCloseMemHandle(base as u64) };
+    }
+}
+
+/// `CU_MEMORYTYPE_DEVICE`.
+const DEVICE_MEMORY: u32 = 2;
+
+fn pointer<T>(number: usize) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(number)
+}
+
+fn text(chars: &[c_char]) -> String {
+    chars.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
+}

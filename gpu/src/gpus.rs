@@ -1,0 +1,333 @@
+//! All GPUs that this process can use.
+
+use std::collections::HashMap;
+
+use hetccl_core::{Handle, MemoryType, Region};
+
+use crate::cuda::Cuda;
+use crate::driver::{Context, Driver, Event, Place, Stream, Vendor};
+use crate::error::Error;
+use crate::hip::Hip;
+use crate::pinned::{Pinned, Pool};
+
+/// Allocations whose ranges are remembered.
+const REMEMBERED: usize = 4096;
+
+/// What a copy waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Everything that the program has queued on the default stream and on streams ordered with it.
+    AfterApplication,
+    /// Only what was queued here before, for the same device.
+    Own,
+}
+
+/// A context with a queue of the library's own in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane(pub(crate) usize);
+
+#[derive(Debug)]
+struct LaneState {
+    driver: usize,
+    context: Context,
+    stream: Stream,
+    idle_events: Vec<Event>,
+    pinned: Pool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    lane: Lane,
+    event: Event,
+}
+
+/// The drivers of this process, and all work under way. See the [crate documentation](crate).
+pub struct Gpus {
+    drivers: Vec<Box<dyn Driver>>,
+    lanes: Vec<LaneState>,
+    active: Vec<Option<Active>>,
+    vacant: Vec<usize>,
+    /// First byte and length of allocations that were seen, by vendor and the driver's number.
+    seen: HashMap<(Vendor, u64), (usize, usize)>,
+    keep_pinned_bytes: usize,
+}
+
+impl Gpus {
+    /// Every driver that can be used here, and why the others can't.
+    pub fn discover(keep_pinned_bytes: usize) -> (Gpus, Vec<Error>) {
+        let mut drivers: Vec<Box<dyn Driver>> = Vec::new();
+        let mut missing = Vec::new();
+        match Cuda::new() {
+            Ok(driver) => drivers.push(Box::new(driver)),
+            Err(error) => missing.push(error),
+        }
+        match Hip::new() {
+            Ok(driver) => drivers.push(Box::new(driver)),
+            Err(error) => missing.push(error),
+        }
+        (Gpus::new(drivers, keep_pinned_bytes), missing)
+    }
+
+    /// These drivers.
+    pub fn new(drivers: Vec<Box<dyn Driver>>, keep_pinned_bytes: usize) -> Gpus {
+        Gpus {
+            drivers,
+            lanes: Vec::new(),
+            active: Vec::new(),
+            vacant: Vec::new(),
+            seen: HashMap::new(),
+            keep_pinned_bytes,
+        }
+    }
+
+    /// The drivers, for reports.
+    pub fn drivers(&self) -> &[Box<dyn Driver>] {
+        &self.drivers
+    }
+
+    /// Whether there is no GPU.
+    pub fn is_empty(&self) -> bool {
+        self.drivers.is_empty()
+    }
+
+    /// Where an address lives; `None` for host memory.
+    ///
+    /// The drivers are asked each time, with one call, because memory may have been freed and its addresses used again.
+    ///
+    /// # Errors
+    /// [`Error::NotDevice`] for an address that was device memory, is no longer, and can't be read.
+    pub fn locate(&mut self, address: usize) -> Result<Option<Place>, Error> {
+        let found = self.drivers.iter().find_map(|d| d.locate(address).map(|p| (d.vendor(), p)));
+        let Some((vendor, place)) = found else {
+            return if self.was_device(address) && !readable(address) {
+                Err(Error::NotDevice { address })
+            } else {
+                Ok(None)
+            };
+        };
+        if !self.seen.contains_key(&(vendor, place.allocation)) {
+            self.remember(vendor, &place, address);
+        }
+        Ok(Some(place))
+    }
+
+    /// The kind of memory at an address.
+    ///
+    /// # Errors
+    /// As [`locate`](Gpus::locate).
+    pub fn memory(&mut self, address: usize) -> Result<MemoryType, Error> {
+        Ok(self.locate(address)?.map_or(MemoryType::Host, |place| place.memory))
+    }
+
+    fn remember(&mut self, vendor: Vendor, place: &Place, address: usize) {
+        if self.seen.len() >= REMEMBERED {
+            self.seen.clear();
+        }
+        let driver = self.drivers.iter().find(|d| d.vendor() == vendor);
+        if let Some(Ok(range)) = driver.map(|d| d.allocation(place.context, address)) {
+            self.seen.insert((vendor, place.allocation), range);
+        }
+    }
+
+    fn was_device(&self, address: usize) -> bool {
+        self.seen.values().any(|&(base, len)| (base..base + len).contains(&address))
+    }
+
+    /// The lane for a device region.
+    ///
+    /// # Errors
+    /// [`Error::NotDevice`], or a failed call at the first use of a context.
+    pub fn lane(&mut self, region: Region) -> Result<Lane, Error> {
+        let address = region.address.0;
+        let place = self.locate(address)?.ok_or(Error::NotDevice { address })?;
+        let vendor = Vendor::of(place.memory);
+        let known = self.lanes.iter().position(|lane| {
+            lane.context == place.context && Some(self.drivers[lane.driver].vendor()) == vendor
+        });
+        if let Some(index) = known {
+            return Ok(Lane(index));
+        }
+        let driver = self
+            .drivers
+            .iter()
+            .position(|d| Some(d.vendor()) == vendor)
+            .ok_or(Error::NotDevice { address })?;
+        let context = place.context;
+        let stream = self.drivers[driver].stream(context)?;
+        let (idle_events, pinned) = (Vec::new(), Pool::default());
+        self.lanes.push(LaneState { driver, context, stream, idle_events, pinned });
+        Ok(Lane(self.lanes.len() - 1))
+    }
+
+    /// Starts `into = from`; at least one of them is memory of the lane's device, the other may be host memory. Host
+    /// memory that is not pinned may be copied before this returns.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn copy(
+        &mut self,
+        lane: Lane,
+        order: Order,
+        from: Region,
+        into: Region,
+    ) -> Result<Handle, Error> {
+        debug_assert_eq!(from.len_bytes, into.len_bytes);
+        let state = &self.lanes[lane.0];
+        let stream = match order {
+            Order::AfterApplication => Stream::DEFAULT,
+            Order::Own => state.stream,
+        };
+        let driver = &self.drivers[state.driver];
+        driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)?;
+        self.mark(lane, stream)
+    }
+
+    /// Lets later work of [`Order::Own`] wait for what the program has queued so far, on the default stream and on
+    /// streams ordered with it.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn after_application(&mut self, lane: Lane) -> Result<(), Error> {
+        let event = self.idle_event(lane)?;
+        let state = &mut self.lanes[lane.0];
+        let driver = &self.drivers[state.driver];
+        driver.record(state.context, event, Stream::DEFAULT)?;
+        driver.wait(state.context, state.stream, event)?;
+        // The wait holds what was recorded; the event may be recorded again.
+        state.idle_events.push(event);
+        Ok(())
+    }
+
+    fn idle_event(&mut self, lane: Lane) -> Result<Event, Error> {
+        let state = &mut self.lanes[lane.0];
+        match state.idle_events.pop() {
+            Some(event) => Ok(event),
+            None => self.drivers[state.driver].event(state.context),
+        }
+    }
+
+    /// A handle for everything queued on a stream so far.
+    fn mark(&mut self, lane: Lane, stream: Stream) -> Result<Handle, Error> {
+        let event = self.idle_event(lane)?;
+        let state = &self.lanes[lane.0];
+        self.drivers[state.driver].record(state.context, event, stream)?;
+        let active = Some(Active { lane, event });
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.active[index] = active;
+                index
+            }
+            None => {
+                self.active.push(active);
+                self.active.len() - 1
+            }
+        };
+        Ok(Handle(index as u64))
+    }
+
+    /// Whether started work has finished. After `Ok(true)` or an error the handle is gone.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: the work, or work before it on the same device, failed.
+    pub fn test(&mut self, handle: Handle) -> Result<bool, Error> {
+        let index = handle.0 as usize;
+        let Some(Active { lane, event }) = self.active.get(index).copied().flatten() else {
+            return Ok(true);
+        };
+        let state = &mut self.lanes[lane.0];
+        let finished = self.drivers[state.driver].finished(state.context, event);
+        if !matches!(finished, Ok(false)) {
+            state.idle_events.push(event);
+            self.active[index] = None;
+            self.vacant.push(index);
+        }
+        finished
+    }
+
+    /// Waits for started work.
+    ///
+    /// # Errors
+    /// As [`test`](Gpus::test).
+    pub fn finish(&mut self, handle: Handle) -> Result<(), Error> {
+        while !self.test(handle)? {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// `into = from` at once, after the program's work on either, whatever memory they are.
+    ///
+    /// # Errors
+    /// [`Error::NotDevice`] or [`Error::Call`].
+    pub fn copy_now(&mut self, from: Region, into: Region) -> Result<(), Error> {
+        let near = if from.memory == MemoryType::Host { into } else { from };
+        let lane = self.lane(near)?;
+        let handle = self.copy(lane, Order::AfterApplication, from, into)?;
+        self.finish(handle)
+    }
+
+    /// Pinned host memory for copies of a lane.
+    ///
+    /// # Errors
+    /// [`Error::Call`], when there is none.
+    pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Pinned, Error> {
+        let size = Pool::size_for(len_bytes);
+        let state = &mut self.lanes[lane.0];
+        let address = match state.pinned.take(size) {
+            Some(address) => address,
+            None => self.drivers[state.driver].allocate_pinned(state.context, size)?,
+        };
+        Ok(Pinned::new(lane, address, size))
+    }
+
+    /// Takes pinned memory back that nothing under way uses.
+    pub fn put_pinned(&mut self, block: Pinned) {
+        let state = &mut self.lanes[block.lane.0];
+        if !state.pinned.put(&block, self.keep_pinned_bytes) {
+            self.drivers[state.driver].free_pinned(state.context, block.address);
+        }
+    }
+}
+
+impl Drop for Gpus {
+    fn drop(&mut self) {
+        for state in &mut self.lanes {
+            for address in state.pinned.drain() {
+                self.drivers[state.driver].free_pinned(state.context, address);
+            }
+        }
+    }
+}
+
+/// Whether this process can read a byte there, asked of the kernel, which refuses instead of faulting. Where it may not be
+/// asked, the answer is yes.
+fn readable(address: usize) -> bool {
+    let mut byte = 0u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let remote =
+        libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address), iov_len: 1 };
+    // SAFETY: one byte from this process's own memory, or an error.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    read == 1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_can_be_asked_for() {
+        let there = 1u8;
+        assert!(readable((&raw const there).expose_provenance()));
+        assert!(!readable(8));
+    }
+
+    #[test]
+    fn without_drivers_everything_is_host_memory() {
+        let mut gpus = Gpus::new(Vec::new(), 0);
+        assert!(gpus.is_empty());
+        assert_eq!(gpus.memory((&raw const gpus).expose_provenance()), Ok(MemoryType::Host));
+    }
+}

@@ -1,0 +1,371 @@
+//! AMD, through HIP (`libamdhip64.so`), loaded at run time.
+
+mod sys;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use hetccl_core::MemoryType;
+
+use crate::driver::{
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Module, Place, Stream, Vendor,
+};
+use crate::error::Error;
+use sys::{Hip as Library, Status};
+
+/// The driver of this process. A [`Context`] is a device's number.
+#[derive(Debug)]
+pub(crate) struct Hip {
+    library: Library,
+    devices: u32,
+    /// `hipRuntimeGetVersion`: major * 10,000,000 + minor * 100,000 + patch.
+    version: c_int,
+}
+
+impl Hip {
+    /// Loads and initialises HIP.
+    ///
+    /// # Errors
+    /// No library, one that is too old, no device, or what `hipInit` says.
+    pub(crate) fn new() -> Result<Hip, Error> {
+        let library = Library::load()?;
+        let mut hip = Hip { library, devices: 0, version: 0 };
+        let (mut devices, mut version): (c_int, c_int) = (0, 0);
+        // SAFETY: places for the results.
+        unsafe {
+            hip.check("hipInit", (hip.library.init)(0))?;
+            hip.check("hipRuntimeGetVersion", (hip.library.runtime_version)(&raw mut version))?;
+            hip.check("hipGetDeviceCount", (hip.library.device_count)(&raw mut devices))?;
+        }
+        hip.version = version;
+        hip.devices = u32::try_from(devices).unwrap_or(0);
+        if hip.devices == 0 {
+            return Err(Error::NoDevice { vendor: Vendor::Rocm });
+        }
+        Ok(hip)
+    }
+
+    fn major(&self) -> c_int {
+        self.version / 10_000_000
+    }
+
+    /// Whether `hipPointerAttribute_t` says device or managed memory; the numbers changed with ROCm 6.
+    fn memory(&self, attributes: &sys::PointerAttributes) -> Option<MemoryType> {
+        let (device, managed) = if self.major() >= 6 { (2, 3) } else { (1, 4) };
+        if attributes.managed != 0 || attributes.kind == managed {
+            Some(MemoryType::RocmManaged)
+        } else if attributes.kind == device {
+            Some(MemoryType::Rocm)
+        } else {
+            None
+        }
+    }
+
+    /// # Errors
+    /// Every status but success.
+    #[inline]
+    fn check(&self, function: &'static str, status: Status) -> Result<(), Error> {
+        if status == sys::SUCCESS { Ok(()) } else { Err(self.failed(function, status)) }
+    }
+
+    #[cold]
+    fn failed(&self, function: &'static str, status: Status) -> Error {
+        // SAFETY: both take any number and return static strings; the last one makes the program not see the error.
+        let (name, text) = unsafe {
+            let words = |text: *const c_char| CStr::from_ptr(text).to_string_lossy().into_owned();
+            let (name, text) =
+                ((self.library.error_name)(status), (self.library.error_text)(status));
+            let _ = (self.library.last_error)();
+            (words(name), words(text))
+        };
+        Error::Call { function, code: status, name, text }
+    }
+
+    /// Makes a device current until the result is dropped; then the one before is again.
+    fn current(&self, context: Context) -> Result<Current<'_>, Error> {
+        let mut before = 0;
+        let wanted = context.0 as c_int;
+        // SAFETY: a place for the result.
+        self.check("hipGetDevice", unsafe { (self.library.get_device)(&raw mut before) })?;
+        if before != wanted {
+            // SAFETY: takes any number.
+            self.check("hipSetDevice", unsafe { (self.library.set_device)(wanted) })?;
+        }
+        Ok(Current { hip: self, before: (before != wanted).then_some(before) })
+    }
+}
+
+struct Current<'a> {
+    hip: &'a Hip,
+    before: Option<c_int>,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: takes any number; this one was current before.
+            let _ = unsafe { (self.hip.library.set_device)(before) };
+        }
+    }
+}
+
+impl Driver for Hip {
+    fn vendor(&self) -> Vendor {
+        Vendor::Rocm
+    }
+
+    fn version(&self) -> String {
+        format!("{}.{}", self.major(), self.version % 10_000_000 / 100_000)
+    }
+
+    fn devices(&self) -> u32 {
+        self.devices
+    }
+
+    fn info(&self, device: u32) -> Result<DeviceInfo, Error> {
+        let device = device as c_int;
+        let (mut name, mut bus): ([c_char; 128], [c_char; 32]) = ([0; 128], [0; 32]);
+        let mut memory_bytes = 0;
+        let mut uuid = sys::Uuid([0; 16]);
+        let hip = &self.library;
+        // SAFETY: places for the results, with their lengths.
+        unsafe {
+            self.check("hipDeviceGetName", (hip.device_name)(name.as_mut_ptr(), 127, device))?;
+            self.check(
+                "hipDeviceGetPCIBusId",
+                (hip.device_pci_bus_id)(bus.as_mut_ptr(), 31, device),
+            )?;
+            self.check(
+                "hipDeviceTotalMem",
+                (hip.device_total_memory)(&raw mut memory_bytes, device),
+            )?;
+            self.check("hipDeviceGetUuid", (hip.device_uuid)(&raw mut uuid, device))?;
+        }
+        Ok(DeviceInfo {
+            name: text(&name),
+            memory_bytes,
+            pci_bus_id: text(&bus).to_lowercase(),
+            uuid: uuid.0.map(|byte| byte as u8),
+        })
+    }
+
+    fn locate(&self, address: usize) -> Option<Place> {
+        let mut attributes = sys::PointerAttributes {
+            kind: -1,
+            device: -1,
+            device_pointer: std::ptr::null_mut(),
+            host_pointer: std::ptr::null_mut(),
+            managed: 0,
+            flags: 0,
+        };
+        // SAFETY: a place for the result; the address is only looked up.
+        let status = unsafe {
+            (self.library.pointer_attributes)(&raw mut attributes, pointer::<c_void>(address))
+        };
+        if status != sys::SUCCESS {
+            // The program shall not see the error of a question it did not ask.
+            // SAFETY: no arguments.
+            let _ = unsafe { (self.library.last_error)() };
+            return None;
+        }
+        let memory = self.memory(&attributes)?;
+        let mut number = 0u32;
+        // SAFETY: the attribute's value has 32 bits.
+        let status = unsafe {
+            (self.library.pointer_attribute)(
+                (&raw mut number).cast(),
+                sys::BUFFER_ID,
+                pointer(address),
+            )
+        };
+        self.check("hipPointerGetAttribute", status).ok()?;
+        let device = u32::try_from(attributes.device).ok()?;
+        let context = Context(device as usize);
+        Some(Place { memory, device, context, allocation: u64::from(number) })
+    }
+
+    fn allocation(&self, context: Context, address: usize) -> Result<(usize, usize), Error> {
+        let _current = self.current(context)?;
+        let (mut base, mut len_bytes) = (std::ptr::null_mut::<c_void>(), 0);
+        // SAFETY: places for the results.
+        self.check("hipMemGetAddressRange", unsafe {
+            (self.library.address_range)(&raw mut base, &raw mut len_bytes, pointer(address))
+        })?;
+        Ok((base.expose_provenance(), len_bytes))
+    }
+
+    fn stream(&self, context: Context) -> Result<Stream, Error> {
+        let _current = self.current(context)?;
+        let mut stream = std::ptr::null_mut::<c_void>();
+        // SAFETY: a place for the result.
+        self.check("hipStreamCreateWithFlags", unsafe {
+            (self.library.stream_create)(&raw mut stream, sys::NON_BLOCKING)
+        })?;
+        Ok(Stream(stream.expose_provenance()))
+    }
+
+    fn event(&self, context: Context) -> Result<Event, Error> {
+        let _current = self.current(context)?;
+        let mut event = std::ptr::null_mut::<c_void>();
+        // SAFETY: a place for the result.
+        self.check("hipEventCreateWithFlags", unsafe {
+            (self.library.event_create)(&raw mut event, sys::NO_TIMING)
+        })?;
+        Ok(Event(event.expose_provenance()))
+    }
+
+    fn record(&self, context: Context, event: Event, stream: Stream) -> Result<(), Error> {
+        let _current = self.current(context)?;
+        // SAFETY: both were made by this driver on this device.
+        self.check("hipEventRecord", unsafe {
+            (self.library.event_record)(pointer(event.0), pointer(stream.0))
+        })
+    }
+
+    fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<(), Error> {
+        let _current = self.current(context)?;
+        // SAFETY: as for `record`.
+        self.check("hipStreamWaitEvent", unsafe {
+            (self.library.stream_wait_event)(pointer(stream.0), pointer(event.0), 0)
+        })
+    }
+
+    fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {
+        // SAFETY: made by this driver; needs no current device.
+        match unsafe { (self.library.event_query)(pointer(event.0)) } {
+            sys::NOT_READY => {
+                // HIP notes "not ready" as an error that the program would see.
+                // SAFETY: no arguments.
+                let _ = unsafe { (self.library.last_error)() };
+                Ok(false)
+            }
+            status => self.check("hipEventQuery", status).map(|()| true),
+        }
+    }
+
+    fn copy(
+        &self,
+        context: Context,
+        stream: Stream,
+        from: usize,
+        into: usize,
+        len_bytes: usize,
+    ) -> Result<(), Error> {
+        let _current = self.current(context)?;
+        // SAFETY: the caller vouches for the memory (see the trait).
+        self.check("hipMemcpyAsync", unsafe {
+            (self.library.memcpy_async)(
+                pointer(into),
+                pointer::<c_void>(from),
+                len_bytes,
+                sys::COPY_ANY,
+                pointer(stream.0),
+            )
+        })
+    }
+
+    fn allocate_pinned(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
+        let _current = self.current(context)?;
+        let mut memory = std::ptr::null_mut::<c_void>();
+        // SAFETY: a place for the result.
+        self.check("hipHostMalloc", unsafe {
+            (self.library.host_malloc)(&raw mut memory, len_bytes, sys::PORTABLE)
+        })?;
+        Ok(memory.expose_provenance())
+    }
+
+    fn free_pinned(&self, context: Context, address: usize) {
+        let Ok(_current) = self.current(context) else { return };
+        // SAFETY: allocated by `allocate_pinned`, and the caller is done with it.
+        let _ = unsafe { (self.library.host_free)(pointer(address)) };
+    }
+
+    fn allocate(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
+        let _current = self.current(context)?;
+        let mut memory = std::ptr::null_mut::<c_void>();
+        // SAFETY: a place for the result.
+        self.check("hipMalloc", unsafe { (self.library.malloc)(&raw mut memory, len_bytes) })?;
+        Ok(memory.expose_provenance())
+    }
+
+    fn free(&self, context: Context, address: usize) {
+        let Ok(_current) = self.current(context) else { return };
+        // SAFETY: allocated by `allocate`, and the caller is done with it.
+        let _ = unsafe { (self.library.free)(pointer(address)) };
+    }
+
+    fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {
+        let _current = self.current(context)?;
+        let mut module = std::ptr::null_mut::<c_void>();
+        // SAFETY: the image is complete, as callers see to.
+        self.check("hipModuleLoadData", unsafe {
+            (self.library.module_load)(&raw mut module, image.as_ptr().cast())
+        })?;
+        Ok(Module(module.expose_provenance()))
+    }
+
+    fn function(&self, context: Context, module: Module, name: &CStr) -> Result<Function, Error> {
+        let _current = self.current(context)?;
+        let mut function = std::ptr::null_mut::<c_void>();
+        // SAFETY: the module was loaded by this driver on this device.
+        self.check("hipModuleGetFunction", unsafe {
+            (self.library.module_function)(&raw mut function, pointer(module.0), name.as_ptr())
+        })?;
+        Ok(Function(function.expose_provenance()))
+    }
+
+    fn launch(&self, context: Context, stream: Stream, launch: &Launch<'_>) -> Result<(), Error> {
+        let _current = self.current(context)?;
+        let mut arguments = [launch.argument.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: one argument of the kernel's size; the caller vouches for the memory it points to.
+        self.check("hipModuleLaunchKernel", unsafe {
+            (self.library.launch_kernel)(
+                pointer(launch.function.0),
+                launch.blocks,
+                1,
+                1,
+                launch.threads,
+                1,
+                1,
+                0,
+                pointer(stream.0),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        })
+    }
+
+    fn export(&self, context: Context, base: usize) -> Result<IpcHandle, Error> {
+        let _current = self.current(context)?;
+        let mut handle = sys::IpcHandle([0; 64]);
+        // SAFETY: a place for the result.
+        self.check("hipIpcGetMemHandle", unsafe {
+            (self.library.ipc_get)(&raw mut handle, pointer(base))
+        })?;
+        Ok(IpcHandle(handle.0.map(|byte| byte as u8)))
+    }
+
+    fn open(&self, context: Context, handle: &IpcHandle) -> Result<usize, Error> {
+        let _current = self.current(context)?;
+        let mut base = std::ptr::null_mut::<c_void>();
+        let handle = sys::IpcHandle(handle.0.map(|byte| byte as c_char));
+        // SAFETY: a place for the result.
+        self.check("hipIpcOpenMemHandle", unsafe {
+            (self.library.ipc_open)(&raw mut base, handle, sys::LAZY_PEER_ACCESS)
+        })?;
+        Ok(base.expose_provenance())
+    }
+
+    fn close(&self, context: Context, base: usize) {
+        let Ok(_current) = self.current(context) else { return };
+        // SAFETY: opened by `open`, and the caller is done with it.
+        let _ = unsafe { (self.library.ipc_close)(pointer(base)) };
+    }
+}
+
+fn pointer<T>(number: usize) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(number)
+}
+
+fn text(chars: &[c_char]) -> String {
+    chars.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
+}

@@ -1,0 +1,146 @@
+//! HIP's functions, found at run time in `libamdhip64.so` of ROCm 5 to 7.
+//!
+//! The published `hip-sys` wants the library when it is built and covers an older interface, so the few functions that
+//! are used stand here. Source: HIP API reference; signatures and values there.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libloading::Library;
+use libloading::os::unix::{Library as Opened, RTLD_LAZY, RTLD_LOCAL};
+
+use crate::driver::Vendor;
+use crate::error::Error;
+
+/// `hipError_t`.
+pub(super) type Status = c_int;
+
+/// `hipSuccess`.
+pub(super) const SUCCESS: Status = 0;
+/// `hipErrorNotReady`.
+pub(super) const NOT_READY: Status = 600;
+/// `hipMemcpyDefault`.
+pub(super) const COPY_ANY: c_int = 4;
+/// `hipStreamNonBlocking`.
+pub(super) const NON_BLOCKING: c_uint = 1;
+/// `hipEventDisableTiming`.
+pub(super) const NO_TIMING: c_uint = 2;
+/// `hipHostMallocPortable`.
+pub(super) const PORTABLE: c_uint = 1;
+/// `hipIpcMemLazyEnablePeerAccess`.
+pub(super) const LAZY_PEER_ACCESS: c_uint = 1;
+/// `HIP_POINTER_ATTRIBUTE_BUFFER_ID`.
+pub(super) const BUFFER_ID: c_int = 7;
+
+/// `hipPointerAttribute_t`. ROCm 5 and 6 agree on the layout, not on the values of `kind`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PointerAttributes {
+    pub(super) kind: c_int,
+    pub(super) device: c_int,
+    pub(super) device_pointer: *mut c_void,
+    pub(super) host_pointer: *mut c_void,
+    pub(super) managed: c_int,
+    pub(super) flags: c_uint,
+}
+
+/// `hipIpcMemHandle_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct IpcHandle(pub(super) [c_char; 64]);
+
+/// `hipUUID`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Uuid(pub(super) [c_char; 16]);
+
+/// The file names, newest first.
+const LIBRARIES: [&str; 4] =
+    ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+
+/// `RTLD_NOLOAD` of the C library: only a library that is there already.
+const ONLY_LOADED: c_int = 4;
+
+macro_rules! functions {
+    ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
+        /// The loaded functions.
+        #[derive(Debug)]
+        pub(super) struct Hip {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            _library: Library,
+        }
+
+        impl Hip {
+            fn from(library: Library) -> Result<Hip, Error> {
+                Ok(Hip {
+                    $($field: {
+                        // SAFETY: the signature is that of HIP's reference.
+                        let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
+                        *found.map_err(|_| Error::TooOld { vendor: Vendor::Rocm, function: $name })?
+                    },)*
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init: "hipInit" (c_uint) -> Status;
+    runtime_version: "hipRuntimeGetVersion" (*mut c_int) -> Status;
+    device_count: "hipGetDeviceCount" (*mut c_int) -> Status;
+    get_device: "hipGetDevice" (*mut c_int) -> Status;
+    set_device: "hipSetDevice" (c_int) -> Status;
+    device_name: "hipDeviceGetName" (*mut c_char, c_int, c_int) -> Status;
+    device_pci_bus_id: "hipDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> Status;
+    device_total_memory: "hipDeviceTotalMem" (*mut usize, c_int) -> Status;
+    device_uuid: "hipDeviceGetUuid" (*mut Uuid, c_int) -> Status;
+    pointer_attributes: "hipPointerGetAttributes" (*mut PointerAttributes, *const c_void) -> Status;
+    pointer_attribute: "hipPointerGetAttribute" (*mut c_void, c_int, *mut c_void) -> Status;
+    address_range: "hipMemGetAddressRange" (*mut *mut c_void, *mut usize, *mut c_void) -> Status;
+    stream_create: "hipStreamCreateWithFlags" (*mut *mut c_void, c_uint) -> Status;
+    stream_wait_event: "hipStreamWaitEvent" (*mut c_void, *mut c_void, c_uint) -> Status;
+    event_create: "hipEventCreateWithFlags" (*mut *mut c_void, c_uint) -> Status;
+    event_record: "hipEventRecord" (*mut c_void, *mut c_void) -> Status;
+    event_query: "hipEventQuery" (*mut c_void) -> Status;
+    memcpy_async: "hipMemcpyAsync" (*mut c_void, *const c_void, usize, c_int, *mut c_void) -> Status;
+    host_malloc: "hipHostMalloc" (*mut *mut c_void, usize, c_uint) -> Status;
+    host_free: "hipHostFree" (*mut c_void) -> Status;
+    malloc: "hipMalloc" (*mut *mut c_void, usize) -> Status;
+    free: "hipFree" (*mut c_void) -> Status;
+    module_load: "hipModuleLoadData" (*mut *mut c_void, *const c_void) -> Status;
+    module_function: "hipModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char) -> Status;
+    launch_kernel: "hipModuleLaunchKernel" (
+        *mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
+        *mut *mut c_void, *mut *mut c_void
+    ) -> Status;
+    ipc_get: "hipIpcGetMemHandle" (*mut IpcHandle, *mut c_void) -> Status;
+    ipc_open: "hipIpcOpenMemHandle" (*mut *mut c_void, IpcHandle, c_uint) -> Status;
+    ipc_close: "hipIpcCloseMemHandle" (*mut c_void) -> Status;
+    error_name: "hipGetErrorName" (Status) -> *const c_char;
+    error_text: "hipGetErrorString" (Status) -> *const c_char;
+    last_error: "hipGetLastError" () -> Status;
+}
+
+impl Hip {
+    /// The library that the program uses already, or else the newest there is.
+    ///
+    /// # Errors
+    /// None can be loaded, or the one that can misses a function.
+    pub(super) fn load() -> Result<Hip, Error> {
+        let mut reason = String::new();
+        for flags in [ONLY_LOADED | RTLD_LAZY, RTLD_LAZY | RTLD_LOCAL] {
+            for name in LIBRARIES {
+                // SAFETY: the library's initialisers may run in any process that uses it.
+                match unsafe { Opened::open(Some(name), flags) } {
+                    Ok(library) => return Hip::from(library.into()),
+                    Err(error) => reason = error.to_string(),
+                }
+            }
+        }
+        Err(Error::NoLibrary {
+            vendor: Vendor::Rocm,
+            library: "libamdhip64.so (.7, .6, .5)",
+            reason,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! GPU memory of several vendors in one process.
+//!
+//! [`Gpus`] finds the drivers at run time (a host without one is normal), says where an address lives, copies, reduces,
+//! and shares allocations with other processes. Each vendor is one folder that implements [`Driver`]; nothing else
+//! knows which vendors there are.
+//!
+//! Work is queued on streams of the library's own and finished when its event says so: nothing here waits, except
+//! where its documentation says so. Work that the program queued before a collective, on the default stream or on any
+//! stream that is ordered with it, is finished before a buffer is read ([`Gpus::after_application`]), as `cudaMemcpy`
+//! would have it.
+
+mod cuda;
+mod driver;
+mod error;
+mod gpus;
+mod hip;
+mod pinned;
+
+pub use driver::{
+    Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Module,
+    Place, Stream, Vendor,
+};
+pub use error::Error;
+pub use gpus::{Gpus, Lane, Order};
+pub use pinned::Pinned;
