@@ -1,5 +1,6 @@
 //! What hetccl asks of a vendor's driver.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 
 use hetccl_core::MemoryType;
@@ -21,6 +22,14 @@ impl Vendor {
         match self {
             Vendor::Cuda => "CUDA",
             Vendor::Rocm => "ROCm",
+        }
+    }
+
+    /// Memory of the vendor's devices.
+    pub const fn memory(self) -> MemoryType {
+        match self {
+            Vendor::Cuda => MemoryType::Cuda,
+            Vendor::Rocm => MemoryType::Rocm,
         }
     }
 
@@ -197,6 +206,12 @@ pub trait Driver: Send {
 
     /// Gives device memory back. Waits for the device.
     fn free(&self, context: Context, address: usize);
+
+    /// hetccl's kernels for this device, as [`load`](Driver::load) takes them.
+    ///
+    /// # Errors
+    /// [`Error::NoKernels`], with what was looked for.
+    fn kernels(&self, context: Context) -> Result<Cow<'static, [u8]>, Error>;
 
     /// Loads kernels.
     ///

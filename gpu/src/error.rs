@@ -43,6 +43,14 @@ pub enum Error {
         /// Whose.
         vendor: Vendor,
     },
+    /// The reduction kernels can't be had for a device.
+    #[error("no reduction kernels for this {} device: {reason}", vendor.name())]
+    NoKernels {
+        /// Whose.
+        vendor: Vendor,
+        /// What was looked for.
+        reason: String,
+    },
     /// An address that no driver knows as device memory.
     #[error(
         "address {address:#x} is not device memory (any more): was it freed before the operation ended?"

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use hetccl_core::{Handle, MemoryType, Region};
+use hetccl_core::{Datatype, Handle, MemoryType, ReductionOp, Region};
 
+use crate::block::{Block, Pool};
 use crate::cuda::Cuda;
 use crate::driver::{Context, Driver, Event, Place, Stream, Vendor};
 use crate::error::Error;
 use crate::hip::Hip;
-use crate::pinned::{Pinned, Pool};
+use crate::ipc::{Exported, Exports, Imports};
+use crate::kernels::Kernels;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
@@ -33,6 +35,9 @@ struct LaneState {
     stream: Stream,
     idle_events: Vec<Event>,
     pinned: Pool,
+    device: Pool,
+    kernels: Kernels,
+    memory: MemoryType,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +54,15 @@ pub struct Gpus {
     vacant: Vec<usize>,
     /// First byte and length of allocations that were seen, by vendor and the driver's number.
     seen: HashMap<(Vendor, u64), (usize, usize)>,
-    keep_pinned_bytes: usize,
+    exports: Exports,
+    imports: Imports,
+    /// Most unused memory that is kept per lane, pinned and of the device each.
+    keep_bytes: usize,
 }
 
 impl Gpus {
     /// Every driver that can be used here, and why the others can't.
-    pub fn discover(keep_pinned_bytes: usize) -> (Gpus, Vec<Error>) {
+    pub fn discover(keep_bytes: usize) -> (Gpus, Vec<Error>) {
         let mut drivers: Vec<Box<dyn Driver>> = Vec::new();
         let mut missing = Vec::new();
         match Cuda::new() {
@@ -65,18 +73,20 @@ impl Gpus {
             Ok(driver) => drivers.push(Box::new(driver)),
             Err(error) => missing.push(error),
         }
-        (Gpus::new(drivers, keep_pinned_bytes), missing)
+        (Gpus::new(drivers, keep_bytes), missing)
     }
 
     /// These drivers.
-    pub fn new(drivers: Vec<Box<dyn Driver>>, keep_pinned_bytes: usize) -> Gpus {
+    pub fn new(drivers: Vec<Box<dyn Driver>>, keep_bytes: usize) -> Gpus {
         Gpus {
             drivers,
             lanes: Vec::new(),
             active: Vec::new(),
             vacant: Vec::new(),
             seen: HashMap::new(),
-            keep_pinned_bytes,
+            exports: Exports::default(),
+            imports: Imports::default(),
+            keep_bytes,
         }
     }
 
@@ -154,8 +164,17 @@ impl Gpus {
             .ok_or(Error::NotDevice { address })?;
         let context = place.context;
         let stream = self.drivers[driver].stream(context)?;
-        let (idle_events, pinned) = (Vec::new(), Pool::default());
-        self.lanes.push(LaneState { driver, context, stream, idle_events, pinned });
+        let memory = self.drivers[driver].vendor().memory();
+        self.lanes.push(LaneState {
+            driver,
+            context,
+            stream,
+            idle_events: Vec::new(),
+            pinned: Pool::default(),
+            device: Pool::default(),
+            kernels: Kernels::default(),
+            memory,
+        });
         Ok(Lane(self.lanes.len() - 1))
     }
 
@@ -183,19 +202,17 @@ impl Gpus {
     }
 
     /// Lets later work of [`Order::Own`] wait for what the program has queued so far, on the default stream and on
-    /// streams ordered with it.
+    /// streams ordered with it. The handle says when that has finished.
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn after_application(&mut self, lane: Lane) -> Result<(), Error> {
-        let event = self.idle_event(lane)?;
-        let state = &mut self.lanes[lane.0];
-        let driver = &self.drivers[state.driver];
-        driver.record(state.context, event, Stream::DEFAULT)?;
-        driver.wait(state.context, state.stream, event)?;
-        // The wait holds what was recorded; the event may be recorded again.
-        state.idle_events.push(event);
-        Ok(())
+    pub fn after_application(&mut self, lane: Lane) -> Result<Handle, Error> {
+        let handle = self.mark(lane, Stream::DEFAULT)?;
+        if let Some(Active { event, .. }) = self.active[handle.0 as usize] {
+            let state = &self.lanes[lane.0];
+            self.drivers[state.driver].wait(state.context, state.stream, event)?;
+        }
+        Ok(handle)
     }
 
     fn idle_event(&mut self, lane: Lane) -> Result<Event, Error> {
@@ -266,34 +283,122 @@ impl Gpus {
         self.finish(handle)
     }
 
-    /// Pinned host memory for copies of a lane.
+    /// Whether the lane's device has a kernel for an operation.
+    pub fn can_reduce(&mut self, lane: Lane, op: ReductionOp, datatype: Datatype) -> bool {
+        let state = &mut self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        state.kernels.function(driver, state.context, op, datatype).is_ok()
+    }
+
+    /// Starts `into = left op right` over `count` elements, all in memory of the lane's device. `into` may be one of the
+    /// operands.
+    ///
+    /// # Errors
+    /// [`Error::Call`], or no kernels for this device.
+    pub fn reduce(
+        &mut self,
+        lane: Lane,
+        (op, datatype): (ReductionOp, Datatype),
+        left: Region,
+        right: Region,
+        into: Region,
+        count: usize,
+    ) -> Result<Handle, Error> {
+        let state = &mut self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        let operands = [left.address.0, right.address.0];
+        state.kernels.launch(
+            driver,
+            (state.context, state.stream),
+            (op, datatype),
+            operands,
+            into.address.0,
+            count,
+        )?;
+        self.mark(lane, self.lanes[lane.0].stream)
+    }
+
+    /// Host memory that the lane's device copies from and to at full speed.
     ///
     /// # Errors
     /// [`Error::Call`], when there is none.
-    pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Pinned, Error> {
+    pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
         let size = Pool::size_for(len_bytes);
         let state = &mut self.lanes[lane.0];
         let address = match state.pinned.take(size) {
             Some(address) => address,
             None => self.drivers[state.driver].allocate_pinned(state.context, size)?,
         };
-        Ok(Pinned::new(lane, address, size))
+        Ok(Pool::block(lane, MemoryType::Host, address, size))
     }
 
-    /// Takes pinned memory back that nothing under way uses.
-    pub fn put_pinned(&mut self, block: Pinned) {
+    /// Memory of the lane's device.
+    ///
+    /// # Errors
+    /// [`Error::Call`], when there is none.
+    pub fn take_device(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
+        let size = Pool::size_for(len_bytes);
+        let state = &mut self.lanes[lane.0];
+        let address = match state.device.take(size) {
+            Some(address) => address,
+            None => self.drivers[state.driver].allocate(state.context, size)?,
+        };
+        Ok(Pool::block(lane, state.memory, address, size))
+    }
+
+    /// Takes a block back that nothing under way uses.
+    pub fn put(&mut self, block: Block) {
         let state = &mut self.lanes[block.lane.0];
-        if !state.pinned.put(&block, self.keep_pinned_bytes) {
-            self.drivers[state.driver].free_pinned(state.context, block.address);
+        let pinned = block.memory == MemoryType::Host;
+        let pool = if pinned { &mut state.pinned } else { &mut state.device };
+        if pool.put(&block, self.keep_bytes) {
+            return;
         }
+        let driver = &self.drivers[state.driver];
+        if pinned {
+            driver.free_pinned(state.context, block.address);
+        } else {
+            driver.free(state.context, block.address);
+        }
+    }
+
+    /// What another process of this host needs to reach a device region: `None` where its memory can't be shared.
+    ///
+    /// # Errors
+    /// [`Error::NotDevice`].
+    pub fn export(&mut self, region: Region) -> Result<Option<Exported>, Error> {
+        let address = region.address.0;
+        let place = self.locate(address)?.ok_or(Error::NotDevice { address })?;
+        let Some(vendor) = Vendor::of(place.memory) else { return Ok(None) };
+        let Some(driver) = self.drivers.iter().find(|d| d.vendor() == vendor) else {
+            return Ok(None);
+        };
+        Ok(self.exports.get(&**driver, &place, address))
+    }
+
+    /// Where another process's memory is here, for copies of the lane; `None` where it can't be reached.
+    pub fn import(&mut self, lane: Lane, exported: &Exported) -> Option<usize> {
+        let state = &self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        self.imports.get(driver, state.context, exported)
+    }
+
+    /// A lane of a vendor's device that this process has used or can use; `None` where it has no such device.
+    pub fn any_lane(&mut self, vendor: Vendor) -> Option<Lane> {
+        let drivers = &self.drivers;
+        self.lanes.iter().position(|lane| drivers[lane.driver].vendor() == vendor).map(Lane)
     }
 }
 
 impl Drop for Gpus {
     fn drop(&mut self) {
         for state in &mut self.lanes {
+            let driver = &self.drivers[state.driver];
             for address in state.pinned.drain() {
-                self.drivers[state.driver].free_pinned(state.context, address);
+                driver.free_pinned(state.context, address);
+            }
+            for address in state.device.drain() {
+                driver.free(state.context, address);
             }
         }
     }

@@ -9,17 +9,20 @@
 //! stream that is ordered with it, is finished before a buffer is read ([`Gpus::after_application`]), as `cudaMemcpy`
 //! would have it.
 
+mod block;
 mod cuda;
 mod driver;
 mod error;
 mod gpus;
 mod hip;
-mod pinned;
+mod ipc;
+mod kernels;
 
+pub use block::Block;
 pub use driver::{
     Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Module,
     Place, Stream, Vendor,
 };
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};
-pub use pinned::Pinned;
+pub use ipc::{Exported, host_id};

@@ -19,22 +19,25 @@ const SEQUENCE: u16 = 63;
 pub(crate) struct Ballot {
     /// UCX can be used.
     pub(crate) ucx: bool,
+    /// There are no GPUs.
+    pub(crate) no_gpus: bool,
     /// All digests so far were equal.
     pub(crate) same: bool,
     digest: u64,
 }
 
-const BALLOT_BYTES: usize = 10;
+const BALLOT_BYTES: usize = 11;
 
 impl Ballot {
     /// This rank's word. Ranks with different digests get a result that is not `same`.
-    pub(crate) fn new(ucx: bool, digest: u64) -> Ballot {
-        Ballot { ucx, same: true, digest }
+    pub(crate) fn new(ucx: bool, no_gpus: bool, digest: u64) -> Ballot {
+        Ballot { ucx, no_gpus, same: true, digest }
     }
 
     fn and(self, other: Ballot) -> Ballot {
         Ballot {
             ucx: self.ucx && other.ucx,
+            no_gpus: self.no_gpus && other.no_gpus,
             same: self.same && other.same && self.digest == other.digest,
             digest: self.digest,
         }
@@ -44,13 +47,14 @@ impl Ballot {
         let mut bytes = [0; BALLOT_BYTES];
         bytes[0] = u8::from(self.ucx);
         bytes[1] = u8::from(self.same);
-        bytes[2..].copy_from_slice(&self.digest.to_le_bytes());
+        bytes[2] = u8::from(self.no_gpus);
+        bytes[3..].copy_from_slice(&self.digest.to_le_bytes());
         bytes
     }
 
     fn from_bytes(bytes: [u8; BALLOT_BYTES]) -> Ballot {
-        let digest = u64::from_le_bytes(std::array::from_fn(|i| bytes[2 + i]));
-        Ballot { ucx: bytes[0] == 1, same: bytes[1] == 1, digest }
+        let digest = u64::from_le_bytes(std::array::from_fn(|i| bytes[3 + i]));
+        Ballot { ucx: bytes[0] == 1, same: bytes[1] == 1, no_gpus: bytes[2] == 1, digest }
     }
 }
 
@@ -117,11 +121,12 @@ mod tests {
 
     #[test]
     fn ballots_survive_the_wire_and_and() {
-        let yes = Ballot::new(true, 42);
+        let yes = Ballot::new(true, true, 42);
         assert_eq!(Ballot::from_bytes(yes.to_bytes()), yes);
-        assert!(yes.and(yes).ucx && yes.and(yes).same);
-        assert!(!yes.and(Ballot::new(false, 42)).ucx);
-        assert!(!yes.and(Ballot::new(true, 43)).same);
-        assert!(!yes.and(yes.and(Ballot::new(true, 43))).same);
+        assert!(yes.and(yes).ucx && yes.and(yes).same && yes.and(yes).no_gpus);
+        assert!(!yes.and(Ballot::new(true, false, 42)).no_gpus);
+        assert!(!yes.and(Ballot::new(false, true, 42)).ucx);
+        assert!(!yes.and(Ballot::new(true, true, 43)).same);
+        assert!(!yes.and(yes.and(Ballot::new(true, true, 43))).same);
     }
 }

@@ -10,7 +10,7 @@ use hetccl_core::algorithms::{self, Scope};
 use hetccl_mca::{
     CommunicatorRef, ParameterError, Parameters, named_in_coll, parameter_was_set, sys,
 };
-use hetccl_runtime::{GpuChoice, SETTINGS, Settings, TransportChoice};
+use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, TransportChoice};
 
 use crate::module;
 use crate::state::{Plugin, Verbosity};
@@ -134,6 +134,17 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
         )
         .map_err(refused)?;
     settings.gpus = GpuChoice::parse(GpuChoice::NAMES[gpus]).unwrap_or_default();
+    let path = parameters
+        .word(
+            "gpu_path",
+            "How large device buffers of ranks on one host reach each other. auto: directly, where both are of one \
+             vendor and the driver allows it, otherwise through pinned host memory. staging: through pinned host \
+             memory",
+            3,
+            &GpuPath::NAMES,
+        )
+        .map_err(refused)?;
+    settings.gpu_path = GpuPath::parse(GpuPath::NAMES[path]).unwrap_or_default();
     for collective in Collective::ALL {
         read_algorithm(parameters, &mut settings, collective)?;
     }

@@ -21,16 +21,14 @@ pub(crate) fn memory_of(address: *const c_void) -> Result<MemoryType, c_int> {
 
 #[cold]
 fn ask(plugin: &Plugin, address: *const c_void) -> Result<MemoryType, c_int> {
-    match plugin.lock().process.gpus() {
-        Some(gpus) => gpus.memory(address.addr()).map_err(|error| report(&error)),
-        None => Ok(MemoryType::Host),
-    }
+    let asked = plugin.lock().process.gpus().memory(address.addr());
+    asked.map_err(|error| report(&error))
 }
 
 /// Whether two addresses are in one allocation of a device.
 pub(crate) fn in_one_allocation(a: *const c_void, b: *const c_void) -> bool {
     let mut engine = Plugin::get().lock();
-    let Some(gpus) = engine.process.gpus() else { return false };
+    let gpus = engine.process.gpus();
     let mut place = |address: *const c_void| gpus.locate(address.addr()).ok().flatten();
     match (place(a), place(b)) {
         (Some(a), Some(b)) => a.memory == b.memory && a.allocation == b.allocation,
@@ -69,13 +67,11 @@ pub(crate) fn write(into: *mut c_void, memory: MemoryType, from: &[u8]) -> Resul
 }
 
 fn copy(from: Region, into: Region) -> Result<(), c_int> {
-    let mut engine = Plugin::get().lock();
-    match engine.process.gpus() {
-        Some(gpus) if from.len_bytes > 0 => {
-            gpus.copy_now(from, into).map_err(|error| report(&error))
-        }
-        _ => Ok(()),
+    if from.len_bytes == 0 {
+        return Ok(());
     }
+    let copied = Plugin::get().lock().process.gpus().copy_now(from, into);
+    copied.map_err(|error| report(&error))
 }
 
 /// Elements that the CPU can reach: where they are, or as a copy of their span.

@@ -105,13 +105,14 @@ unsafe extern "C" fn enable(
         std::panic::catch_unwind(move || wire::choose(comm))
     };
     match chosen {
-        Ok(Ok(wire)) => {
+        Ok(Ok(wire::Choice { wire, any_memory })) => {
             let plugin = Plugin::get();
             let uses_ucx = matches!(wire, Wire::Ucx(_));
             {
                 let engine = plugin.lock();
                 *state.communicator(&engine) =
-                    Communicator::new(state.comm.context(), state.group, wire);
+                    Communicator::new(state.comm.context(), state.group, wire)
+                        .with_any_memory(any_memory);
             }
             if uses_ucx {
                 plugin.listen();

@@ -48,6 +48,8 @@ pub(crate) struct Plugin {
     pub(crate) ucx_trouble: OnceCell<Option<String>>,
     /// What MPI_COMM_WORLD agreed on: whether this job uses UCX.
     pub(crate) job_uses_ucx: OnceCell<bool>,
+    /// What MPI_COMM_WORLD agreed on: whether some rank of this job has a GPU.
+    pub(crate) job_has_gpus: OnceCell<bool>,
     /// Whether a GPU can be used here, readable without the lock.
     has_gpus: AtomicBool,
     /// Operations in `Engine::active`, readable without the lock.
@@ -70,6 +72,7 @@ impl Plugin {
             settings,
             ucx_trouble: OnceCell::new(),
             job_uses_ucx: OnceCell::new(),
+            job_has_gpus: OnceCell::new(),
             has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             listening: AtomicBool::new(false),
@@ -100,10 +103,13 @@ impl Plugin {
             }
             Err(why) => (Vec::new(), Some(why)),
         };
-        let trouble = match modex_put(wire::ADDRESS_KEY, &wire::publish(&address)) {
-            Ok(()) => trouble,
-            Err(status) => Some(format!("its address could not be published (status {status})")),
-        };
+        let trouble =
+            match modex_put(wire::ADDRESS_KEY, &wire::publish(&address, plugin.has_gpus())) {
+                Ok(()) => trouble,
+                Err(status) => {
+                    Some(format!("its address could not be published (status {status})"))
+                }
+            };
         let _ = plugin.ucx_trouble.set(trouble);
     }
 

@@ -10,12 +10,24 @@ use hetccl_runtime::{TransportChoice, Wire};
 use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
 
-/// Under this key each process publishes its UCX address.
-pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.ucx.1";
+/// Under this key each process publishes what others must know of it.
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.2";
 
-/// What is published: one byte that says whether an address follows, so that every process publishes something.
-pub(crate) fn publish(address: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![u8::from(!address.is_empty())];
+/// A UCX address follows.
+const HAS_ADDRESS: u8 = 1;
+/// The process has a GPU.
+const HAS_GPU: u8 = 2;
+
+/// What is published: a byte of flags, and the UCX address if there is one.
+pub(crate) fn publish(address: &[u8], has_gpus: bool) -> Vec<u8> {
+    let mut flags = 0;
+    if !address.is_empty() {
+        flags |= HAS_ADDRESS;
+    }
+    if has_gpus {
+        flags |= HAS_GPU;
+    }
+    let mut bytes = vec![flags];
     bytes.extend_from_slice(address);
     bytes
 }
@@ -33,43 +45,56 @@ pub(crate) fn start_ucx() -> Result<(Fabric, Vec<u8>), String> {
     Ok((fabric, address))
 }
 
+/// What a communicator gets; the same on all its ranks.
+pub(crate) struct Choice {
+    pub(crate) wire: Wire,
+    /// Some rank may have device memory.
+    pub(crate) any_memory: bool,
+}
+
 /// The wire for a new communicator; every rank of it calls this at the same time.
 ///
 /// # Errors
 /// An MPI error class, when the ranks differ or UCX was demanded and can't be had; the user has been told.
-pub(crate) fn choose(comm: CommunicatorRef) -> Result<Wire, i32> {
+pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     let plugin = Plugin::get();
     let group = comm.group();
     if comm.is_world() {
-        let uses_ucx = agree_in_world(plugin, comm)?;
-        let _ = plugin.job_uses_ucx.set(uses_ucx);
+        let agreed = agree_in_world(plugin, comm)?;
+        let _ = plugin.job_uses_ucx.set(agreed.ucx);
+        let _ = plugin.job_has_gpus.set(!agreed.no_gpus);
     }
     if group.remote_size.is_none() && group.len() == 1 {
-        return Ok(Wire::Alone);
+        return Ok(Choice { wire: Wire::Alone, any_memory: plugin.has_gpus() });
     }
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
+    let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
     if comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
-        use_ucx = everybody_published_an_address(comm);
+        use_ucx = published(comm).all(|flags| flags & HAS_ADDRESS != 0);
+        any_memory = published(comm).any(|flags| flags & HAS_GPU != 0);
     }
-    if use_ucx { ucx_wire(comm) } else { Ok(Wire::Foreign(Box::new(PmlTransport::new(comm)))) }
+    let wire =
+        if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
+    Ok(Choice { wire, any_memory })
 }
 
-/// Whether every process of a communicator, in both groups, can use UCX.
-fn everybody_published_an_address(comm: CommunicatorRef) -> bool {
+/// The flags of every process of a communicator, in both groups.
+fn published(comm: CommunicatorRef) -> impl Iterator<Item = u8> {
     let group = comm.group();
-    let can =
-        |rank| matches!(modex_get(comm.peer(rank, false), ADDRESS_KEY).as_deref(), Ok([1, ..]));
-    let they_can =
-        |rank| matches!(modex_get(comm.peer(rank, true), ADDRESS_KEY).as_deref(), Ok([1, ..]));
-    (0..group.len()).all(can) && (0..group.remote_len()).all(they_can)
+    let local = (0..group.len()).map(|rank| (rank, false));
+    let remote = (0..group.remote_len()).map(|rank| (rank, true));
+    local.chain(remote).map(move |(rank, remote)| {
+        let bytes = modex_get(comm.peer(rank, remote), ADDRESS_KEY);
+        bytes.ok().and_then(|bytes| bytes.first().copied()).unwrap_or(0)
+    })
 }
 
-/// All ranks of the job: can everybody use UCX, and is everybody's hetccl the same?
-fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<bool, i32> {
+/// All ranks of the job: can everybody use UCX, has nobody a GPU, and is everybody's hetccl the same?
+fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32> {
     let trouble = plugin.ucx_trouble.get().cloned().flatten();
-    let ballot = Ballot::new(trouble.is_none(), digest(plugin));
+    let ballot = Ballot::new(trouble.is_none(), !plugin.has_gpus(), digest(plugin));
     let result = agreement::agree(comm, ballot)?;
     if !result.same {
         let text = format!(
@@ -86,7 +111,7 @@ fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<bool, i32> {
         return Err(hetccl_mca::sys::OMPI_ERR_NOT_AVAILABLE);
     }
     tell_wire(plugin, comm, result.ucx, trouble.as_deref());
-    Ok(result.ucx)
+    Ok(result)
 }
 
 fn report_no_ucx(comm: CommunicatorRef, trouble: Option<&str>) {
@@ -143,7 +168,7 @@ fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
                 ),
             })?;
         match published.split_first() {
-            Some((1, address)) => Ok((peer.0, address.to_vec())),
+            Some((flags, address)) if flags & HAS_ADDRESS != 0 => Ok((peer.0, address.to_vec())),
             _ => Err(TransportError::Unreachable {
                 peer: rank,
                 reason: "it can't use UCX".to_owned(),

@@ -70,6 +70,8 @@ pub struct Communicator {
     pub(crate) context: u32,
     pub(crate) group: Group,
     pub(crate) wire: Wire,
+    /// Whether some rank may have device memory; the same on all ranks.
+    pub(crate) any_memory: bool,
     /// Nonblocking collectives started so far.
     started: u64,
     /// Nonblocking collectives finished so far with number = index modulo `lanes`.
@@ -91,11 +93,19 @@ impl Communicator {
             context,
             group,
             wire,
+            any_memory: false,
             started: 0,
             finished: [0; NONBLOCKING_LANES],
             lanes,
             in_turn: [(0, 0); 2],
         }
+    }
+
+    /// Lets messages be of any memory. All ranks must say so, or none: it changes how messages travel.
+    #[must_use]
+    pub fn with_any_memory(mut self, any_memory: bool) -> Communicator {
+        self.any_memory = any_memory;
+        self
     }
 
     /// This rank's place.

@@ -6,10 +6,13 @@
 //! Nothing in this crate blocks, makes threads or reads the clock; the front end holds a `Process` under one lock.
 
 mod communicator;
+mod devices;
 mod error;
 mod host;
+mod messages;
 mod probe;
 mod process;
+mod resident;
 mod schedules;
 mod scratch;
 mod settings;
@@ -23,4 +26,6 @@ pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
 pub use probe::ucx_version;
 pub use process::{Operation, Process, Request};
-pub use settings::{GpuChoice, SETTINGS, Setting, SettingError, Settings, TransportChoice};
+pub use settings::{
+    GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, TransportChoice,
+};

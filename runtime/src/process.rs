@@ -1,5 +1,8 @@
 //! The process's engine: the wires, scratch memory and schedules that all communicators share.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
+
 use hetccl_core::algorithms::Algorithm;
 use hetccl_core::{
     Binding, Call, Collective, Handle, MemoryType, MessageTag, Posted, Rank, Reduction, Region,
@@ -9,11 +12,14 @@ use hetccl_gpu::Gpus;
 use hetccl_ucx::{Fabric, Port};
 
 use crate::communicator::{Communicator, Mode, Turn, Wire};
+use crate::devices::Devices;
 use crate::error::Error;
 use crate::host::{ExternalReducer, HostDevice};
+use crate::messages::{AnyMemory, Cut, Messages};
+use crate::resident::Resident;
 use crate::schedules::Schedules;
 use crate::scratch::{Block, ScratchPool};
-use crate::settings::Settings;
+use crate::settings::{GpuPath, Settings};
 use crate::staging::Staging;
 
 /// Finished operations that are kept for later ones.
@@ -48,12 +54,21 @@ struct Body {
     run: Run,
     binding: Binding,
     scratch: Option<Block>,
-    /// Host copies of device buffers.
-    staging: Option<Staging>,
+    /// What device buffers among the operation's need.
+    device: Option<OnDevice>,
     collective: Collective,
     algorithm: &'static Algorithm,
     turn: Turn,
     state: State,
+}
+
+/// How an operation works with device buffers.
+#[derive(Debug)]
+enum OnDevice {
+    /// On copies in host memory.
+    Staged(Staging),
+    /// Where they are.
+    Resident(Resident),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +97,9 @@ impl Operation {
 pub struct Process {
     settings: Settings,
     fabric: Option<Fabric>,
-    gpus: Option<Gpus>,
+    /// Shared by the transport and the device of a step, which both may need it.
+    gpus: RefCell<Gpus>,
+    messages: Messages,
     device: HostDevice,
     scratch: ScratchPool,
     schedules: Schedules,
@@ -96,9 +113,14 @@ impl Process {
         Process {
             scratch: ScratchPool::new(settings.scratch_keep_bytes),
             schedules: Schedules::new(settings.schedule_cache_bytes),
+            messages: Messages::new(Cut {
+                long_bytes: settings.gpu_long_bytes,
+                chunk_bytes: settings.gpu_staging_bytes,
+                ipc: settings.gpu_path != GpuPath::Staging,
+            }),
             settings,
             fabric: None,
-            gpus: None,
+            gpus: RefCell::new(Gpus::new(Vec::new(), 0)),
             device: HostDevice { external },
             idle: Vec::new(),
         }
@@ -121,13 +143,13 @@ impl Process {
 
     /// Brings GPUs in; requests with device memory need them.
     pub fn use_gpus(&mut self, gpus: Gpus) {
-        self.gpus = Some(gpus);
+        self.gpus = RefCell::new(gpus);
     }
 
-    /// The GPUs, where there are any.
+    /// The GPUs.
     #[inline]
-    pub fn gpus(&mut self) -> Option<&mut Gpus> {
-        self.gpus.as_mut()
+    pub fn gpus(&mut self) -> &mut Gpus {
+        self.gpus.get_mut()
     }
 
     /// Takes UCX out, to close it. Communicators with [`Wire::Ucx`] fail from here on.
@@ -196,7 +218,7 @@ impl Process {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
-            if operation.staging.is_some() && !self.test_staging(communicator, operation)? {
+            if operation.device.is_some() && !self.test_device(communicator, operation)? {
                 return Ok(false);
             }
             operation.run.start(operation.binding);
@@ -207,13 +229,10 @@ impl Process {
             State::Storing => return self.finish_storing(communicator, operation),
             State::Queued | State::Running => {}
         }
-        let Process { fabric, device, .. } = self;
-        let polled = with_transport(fabric, &mut communicator.wire, |transport| {
-            operation.run.poll(transport, device)
-        });
+        let polled = self.advance(communicator, &mut operation.run);
         match polled {
             Ok(false) => Ok(false),
-            Ok(true) if operation.staging.is_some() => self.store(communicator, operation),
+            Ok(true) if operation.device.is_some() => self.store(communicator, operation),
             Ok(true) => {
                 self.retire(communicator, operation);
                 Ok(true)
@@ -222,35 +241,57 @@ impl Process {
                 if matches!(communicator.wire, Wire::Foreign(_)) {
                     // The front end may still write to a receive that it can't take back: this memory is lost.
                     std::mem::forget(operation.scratch.take());
-                    std::mem::forget(operation.staging.take());
+                    std::mem::forget(operation.device.take());
                 }
                 Err(self.fail(communicator, operation, source))
             }
         }
     }
 
-    /// Whether the copies of device buffers have finished.
-    fn test_staging(
+    /// Runs the steps whose turn it is.
+    #[inline]
+    fn advance(
+        &mut self,
+        communicator: &mut Communicator,
+        run: &mut Run,
+    ) -> Result<bool, TransportError> {
+        let Process { fabric, device, gpus, messages, .. } = self;
+        let any_memory = communicator.any_memory;
+        with_transport(fabric, &mut communicator.wire, |inner| {
+            if any_memory {
+                let mut transport = AnyMemory { inner, gpus, messages };
+                run.poll(&mut transport, &mut Devices { host: device, gpus })
+            } else {
+                run.poll(inner, device)
+            }
+        })
+    }
+
+    /// Whether what was started on a device for the operation has finished.
+    #[cold]
+    fn test_device(
         &mut self,
         communicator: &mut Communicator,
         operation: &mut Body,
     ) -> Result<bool, Error> {
-        let (Some(staging), Some(gpus)) = (&mut operation.staging, &mut self.gpus) else {
-            return Ok(true);
+        let gpus = self.gpus.get_mut();
+        let tested = match &mut operation.device {
+            None => return Ok(true),
+            Some(OnDevice::Staged(staging)) => staging.test(gpus),
+            Some(OnDevice::Resident(resident)) => resident.test(gpus),
         };
-        let tested = staging.test(gpus);
         tested.map_err(|error| self.fail(communicator, operation, error.into()))
     }
 
-    /// The result is there: copies it to the device buffer.
+    /// The result is there: copies it to the device buffer, if it isn't there already.
     #[cold]
     fn store(
         &mut self,
         communicator: &mut Communicator,
         operation: &mut Body,
     ) -> Result<bool, Error> {
-        if let (Some(staging), Some(gpus)) = (&mut operation.staging, &mut self.gpus)
-            && let Err(error) = staging.store(gpus)
+        if let Some(OnDevice::Staged(staging)) = &mut operation.device
+            && let Err(error) = staging.store(self.gpus.get_mut())
         {
             return Err(self.fail(communicator, operation, error.into()));
         }
@@ -264,7 +305,7 @@ impl Process {
         communicator: &mut Communicator,
         operation: &mut Body,
     ) -> Result<bool, Error> {
-        let finished = self.test_staging(communicator, operation)?;
+        let finished = self.test_device(communicator, operation)?;
         if finished {
             self.retire(communicator, operation);
         }
@@ -289,8 +330,14 @@ impl Process {
         let operation = &mut *operation.0;
         if operation.state == State::Running {
             let run = &mut operation.run;
-            with_transport(&mut self.fabric, &mut communicator.wire, |transport| {
-                run.cancel(transport)
+            let Process { fabric, gpus, messages, .. } = self;
+            let any_memory = communicator.any_memory;
+            with_transport(fabric, &mut communicator.wire, |inner| {
+                if any_memory {
+                    run.cancel(&mut AnyMemory { inner, gpus, messages });
+                } else {
+                    run.cancel(inner);
+                }
             });
         }
         if operation.state != State::Finished {
@@ -305,26 +352,34 @@ impl Process {
         turn: Turn,
     ) -> Result<Operation, Error> {
         let collective = request.call.collective;
+        let call = self.cut(communicator, request);
         let (algorithm, schedule) = self
             .schedules
-            .get(request.call, request.element_bytes, &self.settings.choices)
+            .get(&call, request.element_bytes, &self.settings.choices)
             .ok_or(Error::NoAlgorithm { collective })?;
         let bytes = Run::scratch_bytes(&schedule, request.element_bytes);
-        let scratch = match bytes {
-            0 => None,
-            _ => Some(self.scratch.take(bytes).ok_or(Error::OutOfMemory { collective, bytes })?),
-        };
-        let staging = self
-            .stage(request)
+        let device = self
+            .on_device(communicator, request, bytes)
             .map_err(|error| step_error(communicator, collective, turn, error.into()))?;
-        let (input, output) = match &staging {
-            Some(staging) => staging.regions(request.input, request.output),
-            None => (request.input, request.output),
+        let (mut input, mut output) = (request.input, request.output);
+        let mut scratch = None;
+        let scratch_region = match &device {
+            Some(OnDevice::Resident(resident)) => resident.scratch(),
+            other => {
+                if let Some(OnDevice::Staged(staging)) = other {
+                    (input, output) = staging.regions(input, output);
+                }
+                if bytes > 0 {
+                    let none = Error::OutOfMemory { collective, bytes };
+                    scratch = Some(self.scratch.take(bytes).ok_or(none)?);
+                }
+                scratch.as_ref().map_or_else(Region::default, Block::region)
+            }
         };
         let binding = Binding {
             input,
             output,
-            scratch: scratch.as_ref().map_or_else(Region::default, Block::region),
+            scratch: scratch_region,
             element_bytes: request.element_bytes,
             reduction: request.reduction,
             sequence: turn.tag,
@@ -335,7 +390,7 @@ impl Process {
                 let body = &mut *operation.0;
                 body.run.reset(schedule);
                 body.binding = binding;
-                (body.scratch, body.staging) = (scratch, staging);
+                (body.scratch, body.device) = (scratch, device);
                 (body.collective, body.algorithm) = (collective, algorithm);
                 (body.turn, body.state) = (turn, state);
                 operation
@@ -343,23 +398,45 @@ impl Process {
             None => {
                 let run = Run::new(schedule);
                 let body =
-                    Body { run, binding, scratch, staging, collective, algorithm, turn, state };
+                    Body { run, binding, scratch, device, collective, algorithm, turn, state };
                 Operation(Box::new(body))
             }
         })
     }
 
-    /// Host copies of the request's device buffers, being filled.
+    /// The call with chunks that suit devices, where some rank may have one.
     #[inline]
-    fn stage(&mut self, request: &Request<'_>) -> Result<Option<Staging>, hetccl_gpu::Error> {
-        let on_device = |region: Region| region.memory != MemoryType::Host;
-        match &mut self.gpus {
-            Some(gpus) if on_device(request.input) || on_device(request.output) => {
-                let fill = request.fill_output || request.call.in_place;
-                Staging::begin(gpus, request.input, request.output, fill).map(Some)
-            }
-            _ => Ok(None),
+    fn cut<'a>(&self, communicator: &Communicator, request: &Request<'a>) -> Cow<'a, Call> {
+        if !communicator.any_memory {
+            return Cow::Borrowed(request.call);
         }
+        let chunk = (self.settings.gpu_chunk_bytes / request.element_bytes.max(1)).max(1);
+        Cow::Owned(Call { chunk, ..request.call.clone() })
+    }
+
+    /// What the request's device buffers need, begun.
+    #[inline]
+    fn on_device(
+        &mut self,
+        communicator: &Communicator,
+        request: &Request<'_>,
+        scratch_bytes: usize,
+    ) -> Result<Option<OnDevice>, hetccl_gpu::Error> {
+        let buffers = [request.input, request.output];
+        if buffers.iter().all(|buffer| buffer.memory == MemoryType::Host) {
+            return Ok(None);
+        }
+        let gpus = self.gpus.get_mut();
+        let bytes = buffers.iter().map(|buffer| buffer.len_bytes).sum::<usize>();
+        if communicator.any_memory
+            && bytes >= self.settings.gpu_resident_bytes
+            && let Some(lane) = Resident::lane(gpus, buffers)?
+            && Resident::can_reduce(gpus, lane, request.reduction)
+        {
+            return Ok(Some(OnDevice::Resident(Resident::begin(gpus, lane, scratch_bytes)?)));
+        }
+        let fill = request.fill_output || request.call.in_place;
+        Ok(Some(OnDevice::Staged(Staging::begin(gpus, request.input, request.output, fill)?)))
     }
 
     /// Ends an operation: the next with its tags may run, its scratch memory is free.
@@ -369,8 +446,10 @@ impl Process {
         if let Some(block) = operation.scratch.take() {
             self.scratch.put(block);
         }
-        if let (Some(staging), Some(gpus)) = (operation.staging.take(), &mut self.gpus) {
-            staging.release(gpus);
+        match operation.device.take() {
+            None => {}
+            Some(OnDevice::Staged(staging)) => staging.release(self.gpus.get_mut()),
+            Some(OnDevice::Resident(resident)) => resident.release(self.gpus.get_mut()),
         }
     }
 }

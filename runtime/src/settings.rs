@@ -55,6 +55,30 @@ impl GpuChoice {
     }
 }
 
+/// How large device buffers of one vendor's GPUs in one host reach each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuPath {
+    /// The fastest that the two ends have.
+    #[default]
+    Auto,
+    /// Through pinned host memory.
+    Staging,
+}
+
+impl GpuPath {
+    /// The words that a user may say.
+    pub const NAMES: [&'static str; 2] = ["auto", "staging"];
+
+    /// The path with this name.
+    pub fn parse(name: &str) -> Option<GpuPath> {
+        match name {
+            "auto" => Some(GpuPath::Auto),
+            "staging" => Some(GpuPath::Staging),
+            _ => None,
+        }
+    }
+}
+
 /// The settings of a process; all ranks of a job must have the same.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,6 +86,16 @@ pub struct Settings {
     pub transport: TransportChoice,
     /// Whether GPUs are looked for.
     pub gpus: GpuChoice,
+    /// How device buffers reach each other.
+    pub gpu_path: GpuPath,
+    /// Operations with this many bytes of device buffers and more stay in device memory.
+    pub gpu_resident_bytes: usize,
+    /// Bytes of messages that begin with a header, where ranks may have device memory.
+    pub gpu_long_bytes: usize,
+    /// Bytes per piece of a message that goes through pinned host memory.
+    pub gpu_staging_bytes: usize,
+    /// Bytes per chunk of pipelined algorithms where ranks may have device memory.
+    pub gpu_chunk_bytes: usize,
     /// Demanded algorithms.
     pub choices: Choices,
     /// Bytes per chunk of pipelined algorithms.
@@ -81,6 +115,11 @@ impl Default for Settings {
         Settings {
             transport: TransportChoice::Auto,
             gpus: GpuChoice::Auto,
+            gpu_path: GpuPath::Auto,
+            gpu_resident_bytes: 256 << 10,
+            gpu_long_bytes: 64 << 10,
+            gpu_staging_bytes: 512 << 10,
+            gpu_chunk_bytes: 4 << 20,
             choices: Choices::default(),
             chunk_bytes: 128 << 10,
             scratch_keep_bytes: 64 << 20,
@@ -91,8 +130,9 @@ impl Default for Settings {
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport`, `gpus` and one `<collective>_algorithm` per
-/// collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`] and [`hetccl_core::algorithms::of`].
+/// A numeric setting as front ends register it. The word settings (`transport`, `gpus`, `gpu_path` and one `<collective>_algorithm` per
+/// collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`],
+/// [`GpuPath::NAMES`] and [`hetccl_core::algorithms::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The name, without a front end's prefix.
@@ -134,9 +174,40 @@ pub const SETTINGS: &[Setting] = &[
         set: |s, v| s.schedule_cache_bytes = v,
     },
     Setting {
+        name: "gpu_resident_bytes",
+        help: "Collectives with at least this many bytes of device buffers (input and output together) run on the \
+               device; smaller ones run on copies in pinned host memory",
+        min: 0,
+        get: |s| s.gpu_resident_bytes,
+        set: |s, v| s.gpu_resident_bytes = v,
+    },
+    Setting {
+        name: "gpu_long_bytes",
+        help: "In jobs with GPUs, messages of at least this many bytes, at least 1, begin with a header that lets \
+               the receiver read the sender's device memory, and are cut into pieces where it can't",
+        min: 1,
+        get: |s| s.gpu_long_bytes,
+        set: |s, v| s.gpu_long_bytes = v,
+    },
+    Setting {
+        name: "gpu_staging_bytes",
+        help: "Bytes per piece of a long message that goes through pinned host memory, at least 4096",
+        min: 4096,
+        get: |s| s.gpu_staging_bytes,
+        set: |s, v| s.gpu_staging_bytes = v,
+    },
+    Setting {
+        name: "gpu_chunk_bytes",
+        help: "Bytes per chunk of pipelined algorithms in jobs with GPUs, at least 4096; takes the place of \
+               chunk_bytes there",
+        min: 4096,
+        get: |s| s.gpu_chunk_bytes,
+        set: |s, v| s.gpu_chunk_bytes = v,
+    },
+    Setting {
         name: "pinned_keep_bytes",
-        help: "Most bytes of unused pinned host memory that a process keeps per GPU for later collectives on device \
-               buffers; 0 gives all of it back at once, which is slow",
+        help: "Most bytes of unused pinned host memory, and as many of device memory, that a process keeps per GPU for \
+               later collectives on device buffers; 0 gives all of it back at once, which is slow",
         min: 0,
         get: |s| s.pinned_keep_bytes,
         set: |s, v| s.pinned_keep_bytes = v,

@@ -4,14 +4,14 @@
 //! host buffers, so ranks with different memory need not know of each other.
 
 use hetccl_core::{Handle, MemoryType, Region};
-use hetccl_gpu::{Error, Gpus, Lane, Order, Pinned};
+use hetccl_gpu::{Block, Error, Gpus, Lane, Order};
 
 /// A user's buffer and its copy.
 #[derive(Debug)]
 struct Mirror {
     user: Region,
     lane: Lane,
-    block: Pinned,
+    block: Block,
 }
 
 impl Mirror {
@@ -77,7 +77,7 @@ impl Staging {
         }
         if let (Some(mirror), false) = (&self.output, fill_output) {
             // The program may still read or write the output; the result comes after that.
-            gpus.after_application(mirror.lane)?;
+            self.under_way.push(gpus.after_application(mirror.lane)?);
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Staging {
             let _ = gpus.finish(handle);
         }
         for mirror in [self.input.take(), self.output.take()].into_iter().flatten() {
-            gpus.put_pinned(mirror.block);
+            gpus.put(mirror.block);
         }
     }
 }

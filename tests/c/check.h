@@ -11,7 +11,7 @@
 static int ranks, me, failures;
 
 /* All ranks call it; the check holds when it holds on all of them. */
-static void check_on(MPI_Comm comm, const char *name, int holds)
+static inline void check_on(MPI_Comm comm, const char *name, int holds)
 {
     int all = 0;
     PMPI_Allreduce(&holds, &all, 1, MPI_INT, MPI_MIN, comm);
@@ -26,9 +26,9 @@ static void check_on(MPI_Comm comm, const char *name, int holds)
     fflush(stdout);
 }
 
-static void check(const char *name, int holds) { check_on(MPI_COMM_WORLD, name, holds); }
+static inline void check(const char *name, int holds) { check_on(MPI_COMM_WORLD, name, holds); }
 
-static void begin(int *argc, char ***argv)
+static inline void begin(int *argc, char ***argv)
 {
     int got;
     MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &got);
@@ -36,7 +36,7 @@ static void begin(int *argc, char ***argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
 }
 
-static int end(void)
+static inline int end(void)
 {
     if (0 == me) {
         printf("%d failures\n", failures);

@@ -34,7 +34,7 @@ static struct {
     int (*synchronize)(void);
 } hip;
 
-static void must(const char *what, int status)
+static inline void must(const char *what, int status)
 {
     if (0 != status) {
         fprintf(stderr, "%s failed with %d\n", what, status);
@@ -42,7 +42,7 @@ static void must(const char *what, int status)
     }
 }
 
-static void *find(void *library, const char *name)
+static inline void *find(void *library, const char *name)
 {
     void *function = dlsym(library, name);
     if (NULL == function) {
@@ -52,7 +52,7 @@ static void *find(void *library, const char *name)
     return function;
 }
 
-static void load_cuda(void)
+static inline void load_cuda(void)
 {
     if (NULL != cuda.library) {
         return;
@@ -83,7 +83,7 @@ static void load_cuda(void)
     must("cuCtxSetCurrent", cuda.set_current(cuda.context));
 }
 
-static void load_hip(void)
+static inline void load_hip(void)
 {
     if (NULL != hip.library) {
         return;
@@ -108,10 +108,10 @@ static void load_hip(void)
     must("hipSetDevice", hip.set_device(0));
 }
 
-static int is_cuda(enum memory memory) { return memory >= CUDA && memory <= CUDA_PINNED; }
-static int is_hip(enum memory memory) { return memory >= ROCM; }
+static inline int is_cuda(enum memory memory) { return memory >= CUDA && memory <= CUDA_PINNED; }
+static inline int is_hip(enum memory memory) { return memory >= ROCM; }
 
-static void *memory_alloc(enum memory memory, size_t bytes)
+static inline void *memory_alloc(enum memory memory, size_t bytes)
 {
     unsigned long long address = 0;
     void *pointer = NULL;
@@ -135,7 +135,7 @@ static void *memory_alloc(enum memory memory, size_t bytes)
     }
 }
 
-static void memory_free(enum memory memory, void *pointer)
+static inline void memory_free(enum memory memory, void *pointer)
 {
     if (CUDA_PINNED == memory) {
         must("cuMemFreeHost", cuda.host_free(pointer));
@@ -149,7 +149,7 @@ static void memory_free(enum memory memory, void *pointer)
 }
 
 /* Host memory to a buffer. */
-static void memory_put(enum memory memory, void *to, const void *from, size_t bytes)
+static inline void memory_put(enum memory memory, void *to, const void *from, size_t bytes)
 {
     if (0 == bytes) {
         return;
@@ -164,7 +164,7 @@ static void memory_put(enum memory memory, void *to, const void *from, size_t by
 }
 
 /* A buffer to host memory. */
-static void memory_get(enum memory memory, void *to, const void *from, size_t bytes)
+static inline void memory_get(enum memory memory, void *to, const void *from, size_t bytes)
 {
     if (0 == bytes) {
         return;
@@ -179,7 +179,7 @@ static void memory_get(enum memory memory, void *to, const void *from, size_t by
 }
 
 /* Queues a fill on the default stream and does not wait for it. */
-static void memory_set_later(enum memory memory, void *to, int byte, size_t bytes)
+static inline void memory_set_later(enum memory memory, void *to, int byte, size_t bytes)
 {
     if (is_cuda(memory) && CUDA_PINNED != memory) {
         must("cuMemsetD8Async", cuda.set_async((unsigned long long) to, (unsigned char) byte, bytes, NULL));
@@ -191,7 +191,7 @@ static void memory_set_later(enum memory memory, void *to, int byte, size_t byte
 }
 
 /* The kind of this rank in a list such as "cuda,rocm,host", which goes round. */
-static enum memory memory_of_rank(const char *list, int rank)
+static inline enum memory memory_of_rank(const char *list, int rank)
 {
     char copy[256], *words[32], *rest = copy;
     int n = 0;

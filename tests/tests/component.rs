@@ -52,8 +52,8 @@ fn every_parameter_is_listed_with_help() {
     let listed = text.matches("parameter \"coll_hetccl_").count();
     assert_eq!(
         listed,
-        4 + 22 + 5,
-        "priority, verbose, transport, gpus, one algorithm each, five numbers:\n{text}"
+        5 + 22 + 9,
+        "priority, verbose, transport, gpus, gpu_path, one algorithm each, nine numbers:\n{text}"
     );
 }
 

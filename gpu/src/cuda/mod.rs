@@ -4,6 +4,7 @@
 
 mod result;
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
@@ -23,6 +24,9 @@ const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: u32 = 1;
+
+/// The kernels in NVIDIA's assembly language, which the driver compiles for the device it has.
+const KERNELS: &str = concat!(include_str!("../../kernels/reduce.ptx"), "\0");
 
 /// The driver of this process.
 #[derive(Debug)]
@@ -246,6 +250,10 @@ impl Driver for Cuda {
         let Ok(_current) = Current::new(context) else { return };
         // SAFETY: allocated by `allocate`, and the caller is done with it.
         let _ = unsafe { sys::cuMemFree_v2(address as u64) };
+    }
+
+    fn kernels(&self, _: Context) -> Result<Cow<'static, [u8]>, Error> {
+        Ok(Cow::Borrowed(KERNELS.as_bytes()))
     }
 
     fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {

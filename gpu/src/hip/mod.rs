@@ -1,7 +1,9 @@
 //! AMD, through HIP (`libamdhip64.so`), loaded at run time.
 
+mod compile;
 mod sys;
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hetccl_core::MemoryType;
@@ -11,6 +13,14 @@ use crate::driver::{
 };
 use crate::error::Error;
 use sys::{Hip as Library, Status};
+
+/// The kernels' source.
+const KERNELS: &CStr = match CStr::from_bytes_with_nul(
+    concat!(include_str!("../../kernels/reduce.h"), "\0").as_bytes(),
+) {
+    Ok(source) => source,
+    Err(_) => panic!("the source has no zero bytes"),
+};
 
 /// The driver of this process. A [`Context`] is a device's number.
 #[derive(Debug)]
@@ -291,6 +301,11 @@ impl Driver for Hip {
         let Ok(_current) = self.current(context) else { return };
         // SAFETY: allocated by `allocate`, and the caller is done with it.
         let _ = unsafe { (self.library.free)(pointer(address)) };
+    }
+
+    fn kernels(&self, context: Context) -> Result<Cow<'static, [u8]>, Error> {
+        let _current = self.current(context)?;
+        compile::compile(KERNELS).map(Cow::Owned)
     }
 
     fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {

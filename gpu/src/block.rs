@@ -1,4 +1,5 @@
-//! Host memory that devices copy from and to at full speed, kept and used again.
+//! Memory that the drivers gave: pinned host memory, which devices copy from and to at full speed, and device memory.
+//! Both are slow to get, so blocks are kept and used again.
 
 use hetccl_core::{Address, MemoryType, Region};
 
@@ -7,17 +8,20 @@ use crate::gpus::Lane;
 /// Blocks come in powers of two from here on.
 const SMALLEST_BYTES: usize = 4096;
 
-/// A block of pinned host memory. Give it back with [`Gpus::put_pinned`](crate::Gpus::put_pinned).
+/// A block of memory. Give it back with [`Gpus::put`](crate::Gpus::put).
 #[derive(Debug, PartialEq, Eq)]
-pub struct Pinned {
+pub struct Block {
     pub(crate) lane: Lane,
+    pub(crate) memory: MemoryType,
     pub(crate) address: usize,
     len_bytes: usize,
 }
 
-impl Pinned {
-    pub(crate) fn new(lane: Lane, address: usize, len_bytes: usize) -> Pinned {
-        Pinned { lane, address, len_bytes }
+impl Block {
+    /// The whole block.
+    pub fn whole(&self) -> Region {
+        let address = Address(self.address);
+        Region { address, len_bytes: self.len_bytes, memory: self.memory }
     }
 
     /// The first `len_bytes` of the block.
@@ -25,12 +29,7 @@ impl Pinned {
     /// # Panics
     /// In debug builds, when the block is shorter.
     pub fn region(&self, len_bytes: usize) -> Region {
-        let whole = Region {
-            address: Address(self.address),
-            len_bytes: self.len_bytes,
-            memory: MemoryType::Host,
-        };
-        whole.slice(0, len_bytes)
+        self.whole().slice(0, len_bytes)
     }
 }
 
@@ -43,6 +42,16 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// A block of `size_bytes`.
+    pub(crate) fn block(
+        lane: Lane,
+        memory: MemoryType,
+        address: usize,
+        size_bytes: usize,
+    ) -> Block {
+        Block { lane, memory, address, len_bytes: size_bytes }
+    }
+
     /// The size of the block that serves `len_bytes`.
     pub(crate) fn size_for(len_bytes: usize) -> usize {
         len_bytes.max(SMALLEST_BYTES).next_power_of_two()
@@ -56,7 +65,7 @@ impl Pool {
     }
 
     /// Keeps a block, if that leaves at most `limit_bytes`; whether it did.
-    pub(crate) fn put(&mut self, block: &Pinned, limit_bytes: usize) -> bool {
+    pub(crate) fn put(&mut self, block: &Block, limit_bytes: usize) -> bool {
         if self.kept_bytes + block.len_bytes > limit_bytes {
             return false;
         }
@@ -90,9 +99,10 @@ mod tests {
         let size = Pool::size_for(5000);
         assert_eq!(size, 8192);
         assert_eq!(pool.take(size), None);
-        let block = Pinned::new(Lane(0), 0x1000, size);
+        let block = Pool::block(Lane(0), MemoryType::Host, 0x1000, size);
         assert!(pool.put(&block, 8192));
-        assert!(!pool.put(&Pinned::new(Lane(0), 0x9000, size), 8192), "beyond the bound");
+        let other = Pool::block(Lane(0), MemoryType::Host, 0x9000, size);
+        assert!(!pool.put(&other, 8192), "beyond the bound");
         assert_eq!(pool.take(size), Some(0x1000));
         assert_eq!(pool.drain().count(), 0);
     }

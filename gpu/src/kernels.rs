@@ -1,0 +1,125 @@
+//! Reductions on the device: the kernels of `kernels/reduce.h`, loaded at their first use in a context.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use hetccl_core::{Datatype, ReductionOp};
+
+use crate::driver::{Context, Driver, Function, Launch, Module, Stream};
+use crate::error::Error;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Most blocks of a launch; each thread goes on to the next element until all are done.
+const MOST_BLOCKS: usize = 1024;
+/// Bytes that a block takes at least.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// The loaded kernels of a context.
+#[derive(Debug, Default)]
+pub(crate) struct Kernels {
+    module: Option<Result<Module, Error>>,
+    functions: HashMap<(ReductionOp, Datatype), Function>,
+}
+
+impl Kernels {
+    /// Queues `into = operands[0] op operands[1]` over `count` elements.
+    ///
+    /// # Errors
+    /// No kernels, or a failed call.
+    pub(crate) fn launch(
+        &mut self,
+        driver: &dyn Driver,
+        (context, stream): (Context, Stream),
+        (op, datatype): (ReductionOp, Datatype),
+        operands: [usize; 2],
+        into: usize,
+        count: usize,
+    ) -> Result<(), Error> {
+        let function = self.function(driver, context, op, datatype)?;
+        let bytes = count * datatype.size_bytes();
+        let launch = Launch {
+            function,
+            blocks: bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32,
+            threads: THREADS,
+            argument: &argument(operands, into, count),
+        };
+        driver.launch(context, stream, &launch)
+    }
+
+    /// The kernel, loaded at its first use.
+    pub(crate) fn function(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+        op: ReductionOp,
+        datatype: Datatype,
+    ) -> Result<Function, Error> {
+        if let Some(&function) = self.functions.get(&(op, datatype)) {
+            return Ok(function);
+        }
+        let load = || driver.kernels(context).and_then(|image| driver.load(context, &image));
+        let module = self.module.get_or_insert_with(load).clone()?;
+        let name = CString::new(name(op, datatype)).unwrap_or_default();
+        let function = driver.function(context, module, &name)?;
+        self.functions.insert((op, datatype), function);
+        Ok(function)
+    }
+}
+
+/// `HetcclReduceArgs` of `kernels/reduce.h`: eight inputs, output, count, number of inputs, scalar.
+fn argument(operands: [usize; 2], into: usize, count: usize) -> [u64; 12] {
+    let mut words = [0; 12];
+    (words[0], words[1]) = (operands[0] as u64, operands[1] as u64);
+    (words[8], words[9], words[10]) = (into as u64, count as u64, operands.len() as u64);
+    words
+}
+
+/// A kernel's name.
+fn name(op: ReductionOp, datatype: Datatype) -> String {
+    let op = match op {
+        ReductionOp::Sum => "sum",
+        ReductionOp::Prod => "prod",
+        ReductionOp::Min => "min",
+        ReductionOp::Max => "max",
+        ReductionOp::LogicalAnd => "land",
+        ReductionOp::LogicalOr => "lor",
+        ReductionOp::LogicalXor => "lxor",
+        ReductionOp::BitAnd => "band",
+        ReductionOp::BitOr => "bor",
+        ReductionOp::BitXor => "bxor",
+    };
+    let datatype = match datatype {
+        Datatype::Int8 => "i8",
+        Datatype::Int16 => "i16",
+        Datatype::Int32 => "i32",
+        Datatype::Int64 => "i64",
+        Datatype::Uint8 => "u8",
+        Datatype::Uint16 => "u16",
+        Datatype::Uint32 => "u32",
+        Datatype::Uint64 => "u64",
+        Datatype::Float16 => "f16",
+        Datatype::Bfloat16 => "bf16",
+        Datatype::Float32 => "f32",
+        Datatype::Float64 => "f64",
+    };
+    format!("hetccl_reduce_{op}_{datatype}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_argument_is_laid_out_as_the_kernels_want_it() {
+        let words = argument([1, 2], 3, 4);
+        assert_eq!(words, [1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 2, 0]);
+        assert_eq!(size_of_val(&words), 96);
+    }
+
+    #[test]
+    fn kernels_are_named_by_operation_and_type() {
+        assert_eq!(name(ReductionOp::BitXor, Datatype::Uint16), "hetccl_reduce_bxor_u16");
+        assert_eq!(name(ReductionOp::Sum, Datatype::Bfloat16), "hetccl_reduce_sum_bf16");
+    }
+}

@@ -1,0 +1,404 @@
+//! Messages of communicators in which some rank may have device memory.
+//!
+//! What a message's two ends have is unknown to each other, so how a message travels depends on its length alone. Short
+//! ones go as they are, through pinned host memory where an end is device memory. Long ones begin with a header in which
+//! the sender says what it has:
+//!
+//! ```text
+//! device memory that the receiver's device can read     sender -> header (IPC handle)
+//!   (same host, same vendor)                            receiver copies      receiver -> done
+//! the same, and the receiver can't read it              sender -> header     receiver -> stage    sender -> chunks
+//! anything else                                         sender -> header     sender -> chunks
+//! ```
+//!
+//! Chunks pass through pinned host memory, several at a time, so that copies and messages overlap; an end in host memory
+//! sends and receives them where they lie.
+
+mod chunks;
+mod header;
+
+use std::cell::RefCell;
+
+use hetccl_core::{
+    Address, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
+};
+use hetccl_gpu::{Gpus, host_id};
+
+use chunks::Chunks;
+use header::{Body, HEADER_BYTES, Header};
+
+/// Messages of this layer; the others' handles are the inner transport's.
+const OURS: u64 = 1 << 63;
+/// Set in the tags of messages that go against the direction of the message they are about.
+const REPLY: u16 = 1 << 15;
+const DONE: u8 = 1;
+const STAGE: u8 = 2;
+
+/// How messages are cut; the same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Messages of this many bytes and more have a header.
+    pub(crate) long_bytes: usize,
+    /// Length of a chunk.
+    pub(crate) chunk_bytes: usize,
+    /// Whether device memory may be read by other processes.
+    pub(crate) ipc: bool,
+}
+
+/// The messages under way.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    cut: Cut,
+    host: u64,
+    active: Vec<Option<Box<Message>>>,
+    vacant: Vec<usize>,
+}
+
+impl Messages {
+    pub(crate) fn new(cut: Cut) -> Messages {
+        Messages { cut, host: host_id(), active: Vec::new(), vacant: Vec::new() }
+    }
+
+    fn insert(&mut self, message: Box<Message>) -> Handle {
+        let index = self.vacant.pop().unwrap_or(self.active.len());
+        if index == self.active.len() {
+            self.active.push(None);
+        }
+        self.active[index] = Some(message);
+        Handle(OURS | index as u64)
+    }
+
+    fn remove(&mut self, index: usize) -> Option<Box<Message>> {
+        let message = self.active.get_mut(index)?.take()?;
+        self.vacant.push(index);
+        Some(message)
+    }
+}
+
+/// A transport that takes regions of any memory, on top of one that takes those of the host.
+pub(crate) struct AnyMemory<'a> {
+    pub(crate) inner: &'a mut dyn Transport,
+    pub(crate) gpus: &'a RefCell<Gpus>,
+    pub(crate) messages: &'a mut Messages,
+}
+
+/// One message under way.
+#[derive(Debug)]
+struct Message {
+    peer: Rank,
+    tag: MessageTag,
+    region: Region,
+    sends: bool,
+    phase: Phase,
+    header: Box<[u8; HEADER_BYTES]>,
+    reply: Box<[u8; 1]>,
+    /// Own headers and replies under way.
+    control: Vec<Handle>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The receiver waits for the header.
+    Header(Option<Handle>),
+    /// The sender waits for the reply.
+    Reply(Option<Handle>),
+    /// The receiver's device copies.
+    Copying(Handle),
+    Chunks(Chunks),
+    /// All but the own control messages has finished.
+    Closing,
+}
+
+impl Transport for AnyMemory<'_> {
+    fn send(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        from: Region,
+    ) -> Result<Posted, TransportError> {
+        if from.len_bytes < self.messages.cut.long_bytes {
+            if from.memory == MemoryType::Host {
+                return self.inner.send(peer, tag, from);
+            }
+            return self.run(Message::new(peer, tag, from, true, Phase::Chunks(Chunks::whole())));
+        }
+        let mut message = Message::new(peer, tag, from, true, Phase::Closing);
+        let started = message.announce(self);
+        self.begun(message, started)
+    }
+
+    fn recv(
+        &mut self,
+        peer: Rank,
+        tag: MessageTag,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
+        if into.len_bytes < self.messages.cut.long_bytes {
+            if into.memory == MemoryType::Host {
+                return self.inner.recv(peer, tag, into);
+            }
+            return self.run(Message::new(peer, tag, into, false, Phase::Chunks(Chunks::whole())));
+        }
+        let mut message = Message::new(peer, tag, into, false, Phase::Closing);
+        let started = message.expect(self);
+        self.begun(message, started)
+    }
+
+    fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {
+        if handle.0 & OURS == 0 {
+            return self.inner.test(handle);
+        }
+        let index = (handle.0 & !OURS) as usize;
+        let Some(mut message) = self.messages.active[index].take() else { return Ok(true) };
+        match message.advance(self) {
+            Ok(false) => {
+                self.messages.active[index] = Some(message);
+                Ok(false)
+            }
+            Ok(true) => {
+                self.messages.vacant.push(index);
+                Ok(true)
+            }
+            Err(error) => {
+                self.messages.vacant.push(index);
+                message.give_up(self);
+                Err(error)
+            }
+        }
+    }
+
+    fn cancel(&mut self, handle: Handle) {
+        if handle.0 & OURS == 0 {
+            return self.inner.cancel(handle);
+        }
+        if let Some(message) = self.messages.remove((handle.0 & !OURS) as usize) {
+            message.give_up(self);
+        }
+    }
+}
+
+impl AnyMemory<'_> {
+    fn begun(
+        &mut self,
+        message: Message,
+        started: Result<(), TransportError>,
+    ) -> Result<Posted, TransportError> {
+        match started {
+            Ok(()) => self.run(message),
+            Err(error) => {
+                message.give_up(self);
+                Err(error)
+            }
+        }
+    }
+
+    fn run(&mut self, message: Message) -> Result<Posted, TransportError> {
+        let mut message = Box::new(message);
+        match message.advance(self) {
+            Ok(true) => Ok(Posted::Done),
+            Ok(false) => Ok(Posted::Pending(self.messages.insert(message))),
+            Err(error) => {
+                message.give_up(self);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Message {
+    fn new(peer: Rank, tag: MessageTag, region: Region, sends: bool, phase: Phase) -> Message {
+        let (header, reply) = (Box::new([0; HEADER_BYTES]), Box::new([0]));
+        Message { peer, tag, region, sends, phase, header, reply, control: Vec::new() }
+    }
+
+    fn reply_tag(&self) -> MessageTag {
+        MessageTag { step: self.tag.step ^ REPLY, ..self.tag }
+    }
+
+    /// Sends the header, and waits for what follows from it.
+    fn announce(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
+        let body = match self.region.memory {
+            MemoryType::Host => None,
+            _ if !port.messages.cut.ipc => None,
+            _ => port.gpus.borrow_mut().export(self.region)?,
+        };
+        let header = Header {
+            len_bytes: self.region.len_bytes as u64,
+            host: port.messages.host,
+            body: body.map_or(Body::Chunks, Body::Ipc),
+        };
+        *self.header = header.to_bytes();
+        let posted = port.inner.send(self.peer, self.tag, host(&self.header[..]))?;
+        self.note(posted);
+        self.phase = match header.body {
+            Body::Chunks => Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes)),
+            Body::Ipc(_) => {
+                let reply = host_mut(&mut self.reply[..]);
+                Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?))
+            }
+        };
+        Ok(())
+    }
+
+    fn expect(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
+        let header = host_mut(&mut self.header[..]);
+        self.phase = Phase::Header(pending(port.inner.recv(self.peer, self.tag, header)?));
+        Ok(())
+    }
+
+    /// Keeps a control message's handle until the end.
+    fn note(&mut self, posted: Posted) {
+        self.control.extend(pending(posted));
+    }
+
+    /// Does what can be done now; whether the message has finished.
+    fn advance(&mut self, port: &mut AnyMemory<'_>) -> Result<bool, TransportError> {
+        loop {
+            match &mut self.phase {
+                Phase::Header(waiting) => {
+                    if !arrived(port.inner, waiting)? {
+                        return Ok(false);
+                    }
+                    self.phase = self.answer(port)?;
+                }
+                Phase::Reply(waiting) => {
+                    if !arrived(port.inner, waiting)? {
+                        return Ok(false);
+                    }
+                    self.phase = match std::hint::black_box(&self.reply)[0] {
+                        DONE => Phase::Closing,
+                        _ => Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes)),
+                    };
+                }
+                Phase::Copying(copy) => {
+                    if !port.gpus.borrow_mut().test(*copy)? {
+                        return Ok(false);
+                    }
+                    self.phase = Phase::Closing;
+                    self.respond(port, DONE)?;
+                }
+                Phase::Chunks(chunks) => {
+                    let end = chunks::End {
+                        peer: self.peer,
+                        tag: self.tag,
+                        region: self.region,
+                        sends: self.sends,
+                    };
+                    if !chunks.advance(&end, port.inner, port.gpus)? {
+                        return Ok(false);
+                    }
+                    self.phase = Phase::Closing;
+                }
+                Phase::Closing => return self.close(port.inner),
+            }
+        }
+    }
+
+    /// The header is there: what comes next.
+    fn answer(&mut self, port: &mut AnyMemory<'_>) -> Result<Phase, TransportError> {
+        let header = Header::from_bytes(std::hint::black_box(&self.header));
+        let (sent_bytes, room_bytes) = (header.len_bytes as usize, self.region.len_bytes);
+        if sent_bytes != room_bytes {
+            return Err(TransportError::Truncated { peer: self.peer, sent_bytes, room_bytes });
+        }
+        let cut = Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes));
+        let Body::Ipc(exported) = header.body else { return Ok(cut) };
+        if header.host == port.messages.host
+            && let Some(copy) = copy_from(port.gpus, &exported, self.region)?
+        {
+            return Ok(Phase::Copying(copy));
+        }
+        self.respond(port, STAGE)?;
+        Ok(cut)
+    }
+
+    fn respond(&mut self, port: &mut AnyMemory<'_>, word: u8) -> Result<(), TransportError> {
+        self.reply[0] = word;
+        let posted = port.inner.send(self.peer, self.reply_tag(), host(&self.reply[..]))?;
+        self.note(posted);
+        Ok(())
+    }
+
+    fn close(&mut self, inner: &mut dyn Transport) -> Result<bool, TransportError> {
+        while let Some(&handle) = self.control.last() {
+            match inner.test(handle) {
+                Ok(false) => return Ok(false),
+                ended => {
+                    self.control.pop();
+                    ended?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Cancels what is under way.
+    fn give_up(mut self, port: &mut AnyMemory<'_>) {
+        for handle in self.control.drain(..) {
+            port.inner.cancel(handle);
+        }
+        match self.phase {
+            Phase::Header(Some(handle)) | Phase::Reply(Some(handle)) => port.inner.cancel(handle),
+            Phase::Copying(copy) => {
+                // The memory may be reused only after the copy.
+                let _ = port.gpus.borrow_mut().finish(copy);
+            }
+            Phase::Chunks(chunks) => chunks.give_up(port.inner, port.gpus),
+            Phase::Header(None) | Phase::Reply(None) | Phase::Closing => {}
+        }
+    }
+}
+
+/// Starts to copy another process's device memory; `None` where it can't be reached from the device of `into`.
+fn copy_from(
+    gpus: &RefCell<Gpus>,
+    exported: &hetccl_gpu::Exported,
+    into: Region,
+) -> Result<Option<Handle>, TransportError> {
+    if hetccl_gpu::Vendor::of(into.memory) != Some(exported.vendor) {
+        return Ok(None);
+    }
+    let mut gpus = gpus.borrow_mut();
+    let lane = gpus.lane(into)?;
+    let Some(address) = gpus.import(lane, exported) else { return Ok(None) };
+    let from = Region { address: Address(address), ..into };
+    Ok(Some(gpus.copy(lane, hetccl_gpu::Order::Own, from, into)?))
+}
+
+fn pending(posted: Posted) -> Option<Handle> {
+    match posted {
+        Posted::Done => None,
+        Posted::Pending(handle) => Some(handle),
+    }
+}
+
+/// Whether an awaited message is there. The handle is gone when it is, or has failed.
+fn arrived(
+    inner: &mut dyn Transport,
+    waiting: &mut Option<Handle>,
+) -> Result<bool, TransportError> {
+    let Some(handle) = *waiting else { return Ok(true) };
+    match inner.test(handle) {
+        Ok(false) => Ok(false),
+        ended => {
+            *waiting = None;
+            ended
+        }
+    }
+}
+
+fn host(bytes: &[u8]) -> Region {
+    Region {
+        address: Address(bytes.as_ptr().expose_provenance()),
+        len_bytes: bytes.len(),
+        memory: MemoryType::Host,
+    }
+}
+
+fn host_mut(bytes: &mut [u8]) -> Region {
+    Region {
+        address: Address(bytes.as_mut_ptr().expose_provenance()),
+        len_bytes: bytes.len(),
+        memory: MemoryType::Host,
+    }
+}
