@@ -40,6 +40,13 @@
 #define HETCCL_FUNCTION inline
 #endif
 
+// Keeps NVRTC from writing a loop once for a value of `x` that never enters an inner loop and once for all others.
+#if defined(HETCCL_CUDA)
+#define HETCCL_OPAQUE(x) asm volatile("" : "+r"(x))
+#else
+#define HETCCL_OPAQUE(x) (void)(x)
+#endif
+
 #if defined(HETCCL_CUDA) || defined(__clang__)
 #define HETCCL_UNROLL _Pragma("unroll")
 #define HETCCL_ROLLED _Pragma("unroll 1")
@@ -322,7 +329,10 @@ template <class T> struct Divide {
 template <class T> struct DivideFloat {
     using Wide = typename Type<T>::Wide;
     static HETCCL_FUNCTION T by(Wide sum, u64 divisor) {
-        return Type<T>::narrow(divide(sum, static_cast<Wide>(divisor)));
+        // To multiply by a power of two is to divide by one, and faster.
+        const bool power_of_two = (divisor & (divisor - 1)) == 0;
+        const Wide wide = static_cast<Wide>(divisor);
+        return Type<T>::narrow(power_of_two ? multiply(sum, divide(Wide(1), wide)) : divide(sum, wide));
     }
 };
 template <> struct Divide<f16> : DivideFloat<f16> {};
@@ -342,6 +352,7 @@ template <class T> HETCCL_FUNCTION bool less(T a, T b) { return a < b; }
 
 /// What an operation has that accumulates elements as they are.
 template <class T> struct Keep {
+    enum : bool { FOLDS = true };
     using Element = T;
     using Accumulator = T;
     HETCCL_FUNCTION explicit Keep(u64) {}
@@ -349,7 +360,9 @@ template <class T> struct Keep {
     HETCCL_FUNCTION T last(T accumulator) const { return accumulator; }
 };
 
+/// Of one input: further ones are not looked at.
 template <class T> struct Copy : Keep<T> {
+    enum : bool { FOLDS = false };
     using Keep<T>::Keep;
     HETCCL_FUNCTION T step(T a, T) const { return a; }
 };
@@ -385,6 +398,30 @@ template <class T> struct Lxor : Keep<T> {
     using Keep<T>::Keep;
     HETCCL_FUNCTION T step(T a, T b) const { return static_cast<T>((a != 0) != (b != 0)); }
 };
+/// Several small integers in a word, worked on together; `HIGH` is the highest bit of each.
+template <u32 HIGH> struct Word {
+    u32 raw;
+};
+using bytes = Word<0x80808080u>;
+using halves = Word<0x80008000u>;
+/// The highest bit of each integer that is not 0.
+template <u32 HIGH> HETCCL_FUNCTION u32 truth(Word<HIGH> x) { return (((x.raw & ~HIGH) + ~HIGH) | x.raw) & HIGH; }
+/// 1 where the highest bit is set.
+template <u32 HIGH> HETCCL_FUNCTION Word<HIGH> ones(u32 truth) { return {truth >> (HIGH == 0x80808080u ? 7 : 15)}; }
+
+template <u32 HIGH> struct Land<Word<HIGH>> : Keep<Word<HIGH>> {
+    using Keep<Word<HIGH>>::Keep;
+    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) & truth(b)); }
+};
+template <u32 HIGH> struct Lor<Word<HIGH>> : Keep<Word<HIGH>> {
+    using Keep<Word<HIGH>>::Keep;
+    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) | truth(b)); }
+};
+template <u32 HIGH> struct Lxor<Word<HIGH>> : Keep<Word<HIGH>> {
+    using Keep<Word<HIGH>>::Keep;
+    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) ^ truth(b)); }
+};
+
 template <class T> struct Minloc : Keep<T> {
     using Keep<T>::Keep;
     HETCCL_FUNCTION T step(T a, T b) const {
@@ -400,6 +437,7 @@ template <class T> struct Maxloc : Keep<T> {
 
 /// What an operation has that accumulates wide values.
 template <class T> struct Widen {
+    enum : bool { FOLDS = true };
     using Element = T;
     using Accumulator = typename Type<T>::Wide;
     HETCCL_FUNCTION explicit Widen(u64) {}
@@ -449,12 +487,16 @@ struct alignas(16) Pack {
     u32 words[4];
 };
 template <class T> struct Elements {
-    static constexpr u32 LEN = sizeof(Pack) / sizeof(T);
+    enum : u32 { LEN = sizeof(Pack) / sizeof(T) };
     T at[LEN];
 };
-/// How many packs of each input a thread has in registers at a time: as many as make 16 accumulators of 32 bits.
-template <class Accumulator, u32 LEN>
-constexpr u32 DEPTH = 64 / (LEN * (sizeof(Accumulator) < 4 ? 4 : sizeof(Accumulator)));
+/// How many packs of each input a thread has in registers at a time. More would spill, or leave too few threads to hide
+/// the time that memory takes.
+template <class T> constexpr u32 DEPTH = sizeof(T) <= 2 ? 2 : 4;
+template <> constexpr u32 DEPTH<f8e4m3> = 1;
+template <> constexpr u32 DEPTH<f8e5m2> = 1;
+template <> constexpr u32 DEPTH<c64> = 2;
+template <> constexpr u32 DEPTH<c128> = 2;
 
 /// Which thread of which block, of how many.
 struct Position {
@@ -484,6 +526,7 @@ struct Plan {
 template <class T> HETCCL_FUNCTION Plan plan(const HetcclReduceArgs &args) {
     const address output = (address)args.output;
     address difference = 0;
+    HETCCL_ROLLED
     for (u32 k = 0; k < args.inputs_len; k++) {
         difference |= (address)args.inputs[k] ^ output;
     }
@@ -508,13 +551,13 @@ HETCCL_FUNCTION void load_packs(Pack (&packs)[LEN], const void *input, u64 head_
 template <class Op>
 HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u64 packs, Position here) {
     using Lanes = Elements<typename Op::Element>;
-    constexpr u32 DEEP = DEPTH<typename Op::Accumulator, Lanes::LEN>;
+    constexpr u32 DEEP = DEPTH<typename Op::Element>;
     const Op op(args.scalar);
     const u64 tile_len = static_cast<u64>(here.threads) * DEEP;
     for (u64 start = here.block * tile_len; start < packs; start += here.blocks * tile_len) {
         const u64 own = start + here.thread;
         u64 index[DEEP];
-        Pack now[DEEP], ahead[DEEP] = {};
+        Pack now[DEEP], ahead[DEEP];
         typename Op::Accumulator accumulators[DEEP][Lanes::LEN];
         // Past the end the last pack is read once more, and nothing written.
         HETCCL_UNROLL
@@ -522,10 +565,10 @@ HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u6
             const u64 wanted = own + d * here.threads;
             index[d] = wanted < packs ? wanted : packs - 1;
         }
-        // Loads are one input ahead of the arithmetic.
+        // Loads are one input ahead of the arithmetic. A branch around the second would double the code of this loop.
         load_packs(now, args.inputs[0], head_bytes, index);
-        if (args.inputs_len > 1) {
-            load_packs(ahead, args.inputs[1], head_bytes, index);
+        if constexpr (Op::FOLDS) {
+            load_packs(ahead, args.inputs[args.inputs_len > 1], head_bytes, index);
         }
         HETCCL_UNROLL
         for (u32 d = 0; d < DEEP; d++) {
@@ -536,7 +579,7 @@ HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u6
             }
         }
         HETCCL_ROLLED
-        for (u32 k = 1; k < args.inputs_len; k++) {
+        for (u32 k = 1; Op::FOLDS && k < args.inputs_len; k++) {
             HETCCL_UNROLL
             for (u32 d = 0; d < DEEP; d++) {
                 now[d] = ahead[d];
@@ -576,9 +619,11 @@ HETCCL_FUNCTION void move_singles(const HetcclReduceArgs &args, Plan plan, Posit
     HETCCL_ROLLED
     for (u64 i = static_cast<u64>(here.block) * here.threads + here.thread; i < plan.singles; i += stride) {
         const u64 index = i < plan.head ? i : i + between;
+        u32 inputs_len = args.inputs_len;
+        HETCCL_OPAQUE(inputs_len);
         auto accumulator = op.first(load<T>(args.inputs[0], index));
         HETCCL_ROLLED
-        for (u32 k = 1; k < args.inputs_len; k++) {
+        for (u32 k = 1; Op::FOLDS && k < inputs_len; k++) {
             accumulator = op.step(accumulator, load<T>(args.inputs[k], index));
         }
         store<T>(args.output, index, op.last(accumulator));
@@ -616,6 +661,16 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     EACH(hetccl_reduce_##name##_i64, Op, i64, u32)                                                                     \
     EACH(hetccl_reduce_##name##_u64, Op, u64, u32)
 
+#define HETCCL_LOGIC(EACH, name, Op)                                                                                   \
+    EACH(hetccl_reduce_##name##_i8, Op, i8, bytes)                                                                     \
+    EACH(hetccl_reduce_##name##_u8, Op, u8, bytes)                                                                     \
+    EACH(hetccl_reduce_##name##_i16, Op, i16, halves)                                                                  \
+    EACH(hetccl_reduce_##name##_u16, Op, u16, halves)                                                                  \
+    EACH(hetccl_reduce_##name##_i32, Op, i32, i32)                                                                     \
+    EACH(hetccl_reduce_##name##_u32, Op, u32, u32)                                                                     \
+    EACH(hetccl_reduce_##name##_i64, Op, i64, i64)                                                                     \
+    EACH(hetccl_reduce_##name##_u64, Op, u64, u64)
+
 #define HETCCL_FLOATS(EACH, name, Op)                                                                                  \
     EACH(hetccl_reduce_##name##_f16, Op, f16, f16)                                                                     \
     EACH(hetccl_reduce_##name##_bf16, Op, bf16, bf16)                                                                  \
@@ -652,9 +707,9 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     HETCCL_BITS(EACH, band, Band)                                                                                      \
     HETCCL_BITS(EACH, bor, Bor)                                                                                        \
     HETCCL_BITS(EACH, bxor, Bxor)                                                                                      \
-    HETCCL_INTEGERS(EACH, land, Land)                                                                                  \
-    HETCCL_INTEGERS(EACH, lor, Lor)                                                                                    \
-    HETCCL_INTEGERS(EACH, lxor, Lxor)                                                                                  \
+    HETCCL_LOGIC(EACH, land, Land)                                                                                     \
+    HETCCL_LOGIC(EACH, lor, Lor)                                                                                       \
+    HETCCL_LOGIC(EACH, lxor, Lxor)                                                                                     \
     HETCCL_PAIRS(EACH, minloc, Minloc)                                                                                 \
     HETCCL_PAIRS(EACH, maxloc, Maxloc)
 
