@@ -102,10 +102,25 @@ static_assert(__builtin_offsetof(HetcclReduceArgs, output) == 64 && __builtin_of
               "as documented");
 #endif
 
+/// The same bytes as another type. NVRTC 12.0 has no built-in function for it.
+template <class To, class From> HETCCL_FUNCTION To bit_cast(From from) {
+    static_assert(sizeof(To) == sizeof(From), "the same bytes");
+#if defined(HETCCL_CUDA)
+    union {
+        From from;
+        To to;
+    } both;
+    both.from = from;
+    return both.to;
+#else
+    return __builtin_bit_cast(To, from);
+#endif
+}
+
 // ---- f32 and f64 arithmetic that no compiler fuses
 
-HETCCL_FUNCTION u32 bits(f32 x) { return __builtin_bit_cast(u32, x); }
-HETCCL_FUNCTION f32 from_bits(u32 x) { return __builtin_bit_cast(f32, x); }
+HETCCL_FUNCTION u32 bits(f32 x) { return bit_cast<u32>(x); }
+HETCCL_FUNCTION f32 from_bits(u32 x) { return bit_cast<f32>(x); }
 
 #if defined(HETCCL_CUDA)
 HETCCL_FUNCTION f32 add(f32 a, f32 b) { return __fadd_rn(a, b); }
@@ -131,7 +146,7 @@ HETCCL_FUNCTION f32 widen_f16(u16 half) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(half));
     return result;
 #elif defined(HETCCL_HIP)
-    return static_cast<f32>(__builtin_bit_cast(_Float16, half));
+    return static_cast<f32>(bit_cast<_Float16>(half));
 #else
     const u32 sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
     const u32 subnormal = bits(multiply(static_cast<f32>(static_cast<i32>(magnitude)), 0x1p-24f));
@@ -149,7 +164,7 @@ HETCCL_FUNCTION u16 narrow_f16(f32 x) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result) : "f"(x));
     return result;
 #elif defined(HETCCL_HIP)
-    const u16 result = __builtin_bit_cast(u16, static_cast<_Float16>(x));
+    const u16 result = bit_cast<u16>(static_cast<_Float16>(x));
     return magnitude > 0x7f800000u ? static_cast<u16>(0x7fff) : result;
 #else
     const u32 sign = (bits(x) >> 16) & 0x8000u;
@@ -472,8 +487,8 @@ template <class T> struct Premulsum : Widen<T> {
     using Accumulator = typename Widen<T>::Accumulator;
     Accumulator factor;
     HETCCL_FUNCTION explicit Premulsum(u64 scalar)
-        : Widen<T>(scalar), factor(Type<T>::widen(__builtin_bit_cast(
-                                T, static_cast<typename LowBytes<sizeof(T)>::Bits>(scalar)))) {}
+        : Widen<T>(scalar), factor(Type<T>::widen(bit_cast<T>(
+                                static_cast<typename LowBytes<sizeof(T)>::Bits>(scalar)))) {}
     HETCCL_FUNCTION Accumulator first(T x) const { return multiply(Type<T>::widen(x), factor); }
     HETCCL_FUNCTION Accumulator step(Accumulator a, T b) const {
         return add(a, multiply(Type<T>::widen(b), factor));
@@ -572,7 +587,7 @@ HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u6
         }
         HETCCL_UNROLL
         for (u32 d = 0; d < DEEP; d++) {
-            const Lanes lanes = __builtin_bit_cast(Lanes, now[d]);
+            const Lanes lanes = bit_cast<Lanes>(now[d]);
             HETCCL_UNROLL
             for (u32 i = 0; i < Lanes::LEN; i++) {
                 accumulators[d][i] = op.first(lanes.at[i]);
@@ -589,7 +604,7 @@ HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u6
             }
             HETCCL_UNROLL
             for (u32 d = 0; d < DEEP; d++) {
-                const Lanes lanes = __builtin_bit_cast(Lanes, now[d]);
+                const Lanes lanes = bit_cast<Lanes>(now[d]);
                 HETCCL_UNROLL
                 for (u32 i = 0; i < Lanes::LEN; i++) {
                     accumulators[d][i] = op.step(accumulators[d][i], lanes.at[i]);
@@ -604,7 +619,7 @@ HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u6
                 lanes.at[i] = op.last(accumulators[d][i]);
             }
             if (own + d * here.threads < packs) {
-                store<Pack>((char *)args.output + head_bytes, index[d], __builtin_bit_cast(Pack, lanes));
+                store<Pack>((char *)args.output + head_bytes, index[d], bit_cast<Pack>(lanes));
             }
         }
     }
