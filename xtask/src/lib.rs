@@ -7,6 +7,7 @@ pub mod bench;
 pub mod command;
 pub mod demo;
 pub mod install;
+pub mod kernels;
 pub mod lammps;
 pub mod leaks;
 pub mod mpi;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, install, lammps, leaks, mpi4py, setup, test};
+use xtask::{bench, demo, install, kernels, lammps, leaks, mpi4py, setup, test};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Task {
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
     TestLeaks,
+    /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
+    Kernels(kernels::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -61,7 +63,7 @@ fn run(task: Task) -> Result<ExitCode> {
     let passed = |ok: bool| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     Ok(match task {
         Task::Setup => {
-            setup::packages(&[setup::BUILD, setup::TEST])?;
+            setup::packages(&[setup::BUILD, setup::TEST, setup::KERNELS])?;
             ExitCode::SUCCESS
         }
         Task::Demo(args) => passed(demo::run(&args)?),
@@ -75,6 +77,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
+        Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
     })
 }

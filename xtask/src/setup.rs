@@ -35,6 +35,12 @@ pub const TEST: Packages = Packages {
     others: "iproute python3-devel",
 };
 
+/// For compiling the kernels: `kernels`, and the tests of them.
+pub const KERNELS: Packages = Packages {
+    debian: &["g++", "clang-19", "lld-19", "python3-venv"],
+    others: "gcc-c++ clang lld python3",
+};
+
 /// For `bench mpi`.
 pub const BENCH: Packages =
     Packages { debian: &["mpich", "libmpich-dev"], others: "mpich mpich-devel" };

@@ -28,7 +28,7 @@ struct Part {
 /// # Errors
 /// When the set-up or the build fails.
 pub fn run(args: &Args) -> Result<bool> {
-    step("set-up", || setup::packages(&[setup::BUILD, setup::TEST]))?;
+    step("set-up", || setup::packages(&[setup::BUILD, setup::TEST, setup::KERNELS]))?;
     let prefix = command::target_dir().join("prefix");
     step("building and installing", || install::release(&prefix))?;
     let mut parts = vec![step("cargo test", cargo_test)?];
