@@ -40,6 +40,15 @@ struct LaneState {
     memory: MemoryType,
 }
 
+impl LaneState {
+    fn stream(&self, order: Order) -> Stream {
+        match order {
+            Order::AfterApplication => Stream::DEFAULT,
+            Order::Own => self.stream,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Active {
     lane: Lane,
@@ -190,15 +199,26 @@ impl Gpus {
         from: Region,
         into: Region,
     ) -> Result<Handle, Error> {
+        self.queue_copy(lane, order, from, into)?;
+        self.mark(lane, order)
+    }
+
+    /// As [`copy`](Gpus::copy), without a handle of its own: [`mark`](Gpus::mark) gives one for all queued so far.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn queue_copy(
+        &mut self,
+        lane: Lane,
+        order: Order,
+        from: Region,
+        into: Region,
+    ) -> Result<(), Error> {
         debug_assert_eq!(from.len_bytes, into.len_bytes);
         let state = &self.lanes[lane.0];
-        let stream = match order {
-            Order::AfterApplication => Stream::DEFAULT,
-            Order::Own => state.stream,
-        };
+        let stream = state.stream(order);
         let driver = &self.drivers[state.driver];
-        driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)?;
-        self.mark(lane, stream)
+        driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)
     }
 
     /// Lets later work of [`Order::Own`] wait for what the program has queued so far, on the default stream and on
@@ -207,7 +227,7 @@ impl Gpus {
     /// # Errors
     /// [`Error::Call`].
     pub fn after_application(&mut self, lane: Lane) -> Result<Handle, Error> {
-        let handle = self.mark(lane, Stream::DEFAULT)?;
+        let handle = self.mark(lane, Order::AfterApplication)?;
         if let Some(Active { event, .. }) = self.active[handle.0 as usize] {
             let state = &self.lanes[lane.0];
             self.drivers[state.driver].wait(state.context, state.stream, event)?;
@@ -223,11 +243,14 @@ impl Gpus {
         }
     }
 
-    /// A handle for everything queued on a stream so far.
-    fn mark(&mut self, lane: Lane, stream: Stream) -> Result<Handle, Error> {
+    /// A handle for everything queued so far in the same order.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn mark(&mut self, lane: Lane, order: Order) -> Result<Handle, Error> {
         let event = self.idle_event(lane)?;
         let state = &self.lanes[lane.0];
-        self.drivers[state.driver].record(state.context, event, stream)?;
+        self.drivers[state.driver].record(state.context, event, state.stream(order))?;
         let active = Some(Active { lane, event });
         let index = match self.vacant.pop() {
             Some(index) => {
@@ -298,24 +321,32 @@ impl Gpus {
     pub fn reduce(
         &mut self,
         lane: Lane,
-        (op, datatype): (ReductionOp, Datatype),
-        left: Region,
-        right: Region,
-        into: Region,
+        reduction: (ReductionOp, Datatype),
+        [left, right, into]: [Region; 3],
         count: usize,
     ) -> Result<Handle, Error> {
+        let inputs = [left.address.0, right.address.0];
+        self.queue_reduce(lane, reduction, &inputs, into.address.0, count)?;
+        self.mark(lane, Order::Own)
+    }
+
+    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements at these addresses. `into` may be one of the
+    /// first [`MOST_INPUTS`](crate::MOST_INPUTS) inputs.
+    ///
+    /// # Errors
+    /// [`Error::Call`], or no kernels for this device.
+    pub fn queue_reduce(
+        &mut self,
+        lane: Lane,
+        reduction: (ReductionOp, Datatype),
+        inputs: &[usize],
+        into: usize,
+        count: usize,
+    ) -> Result<(), Error> {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
-        let operands = [left.address.0, right.address.0];
-        state.kernels.launch(
-            driver,
-            (state.context, state.stream),
-            (op, datatype),
-            operands,
-            into.address.0,
-            count,
-        )?;
-        self.mark(lane, self.lanes[lane.0].stream)
+        let place = (state.context, state.stream);
+        state.kernels.launch(driver, place, reduction, inputs, into, count)
     }
 
     /// Host memory that the lane's device copies from and to at full speed.
@@ -383,10 +414,17 @@ impl Gpus {
         self.imports.get(driver, state.context, exported)
     }
 
-    /// A lane of a vendor's device that this process has used or can use; `None` where it has no such device.
-    pub fn any_lane(&mut self, vendor: Vendor) -> Option<Lane> {
-        let drivers = &self.drivers;
-        self.lanes.iter().position(|lane| drivers[lane.driver].vendor() == vendor).map(Lane)
+    /// A number for the one device that this process can use, the same in every process of this host that can use only
+    /// that one; `None` where there are several or none.
+    pub fn only_device(&self) -> Option<u64> {
+        use std::hash::{Hash, Hasher};
+        let [driver] = &self.drivers[..] else { return None };
+        if driver.devices() != 1 {
+            return None;
+        }
+        let mut hasher = std::hash::DefaultHasher::new();
+        (crate::ipc::host_id(), driver.vendor(), driver.info(0).ok()?.uuid).hash(&mut hasher);
+        Some(hasher.finish())
     }
 }
 

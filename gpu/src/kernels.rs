@@ -15,6 +15,9 @@ const MOST_BLOCKS: usize = 1024;
 /// Bytes that a block takes at least.
 const BLOCK_BYTES: usize = 16 << 10;
 
+/// Most inputs of one launch.
+pub const MOST_INPUTS: usize = 8;
+
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
@@ -23,7 +26,8 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Queues `into = operands[0] op operands[1]` over `count` elements.
+    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements. `into` may be one of the first
+    /// [`MOST_INPUTS`] inputs.
     ///
     /// # Errors
     /// No kernels, or a failed call.
@@ -32,19 +36,25 @@ impl Kernels {
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
         (op, datatype): (ReductionOp, Datatype),
-        operands: [usize; 2],
+        inputs: &[usize],
         into: usize,
         count: usize,
     ) -> Result<(), Error> {
         let function = self.function(driver, context, op, datatype)?;
         let bytes = count * datatype.size_bytes();
-        let launch = Launch {
-            function,
-            blocks: bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32,
-            threads: THREADS,
-            argument: &argument(operands, into, count),
+        let blocks = bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32;
+        let launch = |inputs: &[usize]| {
+            let argument = &argument(inputs, into, count);
+            driver.launch(context, stream, &Launch { function, blocks, threads: THREADS, argument })
         };
-        driver.launch(context, stream, &launch)
+        let (first, rest) = inputs.split_at(inputs.len().min(MOST_INPUTS));
+        launch(first)?;
+        for more in rest.chunks(MOST_INPUTS - 1) {
+            let mut inputs = vec![into];
+            inputs.extend_from_slice(more);
+            launch(&inputs)?;
+        }
+        Ok(())
     }
 
     /// The kernel, loaded at its first use.
@@ -68,10 +78,12 @@ impl Kernels {
 }
 
 /// `HetcclReduceArgs` of `kernels/reduce.h`: eight inputs, output, count, number of inputs, scalar.
-fn argument(operands: [usize; 2], into: usize, count: usize) -> [u64; 12] {
+fn argument(inputs: &[usize], into: usize, count: usize) -> [u64; 12] {
     let mut words = [0; 12];
-    (words[0], words[1]) = (operands[0] as u64, operands[1] as u64);
-    (words[8], words[9], words[10]) = (into as u64, count as u64, operands.len() as u64);
+    for (word, &input) in words[..MOST_INPUTS].iter_mut().zip(inputs) {
+        *word = input as u64;
+    }
+    (words[8], words[9], words[10]) = (into as u64, count as u64, inputs.len() as u64);
     words
 }
 
@@ -112,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_argument_is_laid_out_as_the_kernels_want_it() {
-        let words = argument([1, 2], 3, 4);
+        let words = argument(&[1, 2], 3, 4);
         assert_eq!(words, [1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 2, 0]);
         assert_eq!(size_of_val(&words), 96);
     }

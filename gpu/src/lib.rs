@@ -26,3 +26,4 @@ pub use driver::{
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};
 pub use ipc::{Exported, host_id};
+pub use kernels::MOST_INPUTS;

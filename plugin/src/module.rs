@@ -105,14 +105,15 @@ unsafe extern "C" fn enable(
         std::panic::catch_unwind(move || wire::choose(comm))
     };
     match chosen {
-        Ok(Ok(wire::Choice { wire, any_memory })) => {
+        Ok(Ok(wire::Choice { wire, any_memory, one_device })) => {
             let plugin = Plugin::get();
             let uses_ucx = matches!(wire, Wire::Ucx(_));
             {
                 let engine = plugin.lock();
                 *state.communicator(&engine) =
                     Communicator::new(state.comm.context(), state.group, wire)
-                        .with_any_memory(any_memory);
+                        .with_any_memory(any_memory)
+                        .with_one_device(one_device);
             }
             if uses_ucx {
                 plugin.listen();

@@ -103,13 +103,13 @@ impl Plugin {
             }
             Err(why) => (Vec::new(), Some(why)),
         };
-        let trouble =
-            match modex_put(wire::ADDRESS_KEY, &wire::publish(&address, plugin.has_gpus())) {
-                Ok(()) => trouble,
-                Err(status) => {
-                    Some(format!("its address could not be published (status {status})"))
-                }
-            };
+        let trouble = match modex_put(
+            wire::ADDRESS_KEY,
+            &wire::publish(&address, plugin.has_gpus(), plugin.lock().process.gpus().only_device()),
+        ) {
+            Ok(()) => trouble,
+            Err(status) => Some(format!("its address could not be published (status {status})")),
+        };
         let _ = plugin.ucx_trouble.set(trouble);
     }
 

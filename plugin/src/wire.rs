@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use hetccl_core::{Rank, TransportError};
 use hetccl_mca::{CommunicatorRef, PmlTransport, coll_verbose, modex_get, my_name, pml_name};
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
-use hetccl_runtime::{TransportChoice, Wire};
+use hetccl_runtime::{GpuPath, TransportChoice, Wire};
 
 use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
@@ -18,8 +18,11 @@ const HAS_ADDRESS: u8 = 1;
 /// The process has a GPU.
 const HAS_GPU: u8 = 2;
 
-/// What is published: a byte of flags, and the UCX address if there is one.
-pub(crate) fn publish(address: &[u8], has_gpus: bool) -> Vec<u8> {
+/// Bytes before the UCX address: flags, and the number of the only device (0 where there is none).
+const HEAD_BYTES: usize = 9;
+
+/// What is published: flags, the only device, and the UCX address if there is one.
+pub(crate) fn publish(address: &[u8], has_gpus: bool, only_device: Option<u64>) -> Vec<u8> {
     let mut flags = 0;
     if !address.is_empty() {
         flags |= HAS_ADDRESS;
@@ -28,6 +31,7 @@ pub(crate) fn publish(address: &[u8], has_gpus: bool) -> Vec<u8> {
         flags |= HAS_GPU;
     }
     let mut bytes = vec![flags];
+    bytes.extend_from_slice(&only_device.unwrap_or(0).to_le_bytes());
     bytes.extend_from_slice(address);
     bytes
 }
@@ -50,6 +54,8 @@ pub(crate) struct Choice {
     pub(crate) wire: Wire,
     /// Some rank may have device memory.
     pub(crate) any_memory: bool,
+    /// All ranks use one device.
+    pub(crate) one_device: bool,
 }
 
 /// The wire for a new communicator; every rank of it calls this at the same time.
@@ -65,29 +71,44 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         let _ = plugin.job_has_gpus.set(!agreed.no_gpus);
     }
     if group.remote_size.is_none() && group.len() == 1 {
-        return Ok(Choice { wire: Wire::Alone, any_memory: plugin.has_gpus() });
+        return Ok(Choice { wire: Wire::Alone, any_memory: plugin.has_gpus(), one_device: false });
     }
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
     if comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
-        use_ucx = published(comm).all(|flags| flags & HAS_ADDRESS != 0);
-        any_memory = published(comm).any(|flags| flags & HAS_GPU != 0);
+        use_ucx = published(comm).all(|(flags, _)| flags & HAS_ADDRESS != 0);
+        any_memory = published(comm).any(|(flags, _)| flags & HAS_GPU != 0);
     }
+    let one_device = any_memory
+        && plugin.settings.gpu_path == GpuPath::Auto
+        && all_equal(published(comm).map(|(_, device)| device));
     let wire =
         if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
-    Ok(Choice { wire, any_memory })
+    Ok(Choice { wire, any_memory, one_device })
 }
 
-/// The flags of every process of a communicator, in both groups.
-fn published(comm: CommunicatorRef) -> impl Iterator<Item = u8> {
+/// Whether all are the same device.
+fn all_equal(mut devices: impl Iterator<Item = u64>) -> bool {
+    match devices.next() {
+        None | Some(0) => false,
+        Some(first) => devices.all(|device| device == first),
+    }
+}
+
+/// The flags and the only device of every process of a communicator, in both groups.
+fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
     let group = comm.group();
     let local = (0..group.len()).map(|rank| (rank, false));
     let remote = (0..group.remote_len()).map(|rank| (rank, true));
     local.chain(remote).map(move |(rank, remote)| {
-        let bytes = modex_get(comm.peer(rank, remote), ADDRESS_KEY);
-        bytes.ok().and_then(|bytes| bytes.first().copied()).unwrap_or(0)
+        match modex_get(comm.peer(rank, remote), ADDRESS_KEY).as_deref() {
+            Ok([flags, rest @ ..]) if rest.len() >= HEAD_BYTES - 1 => {
+                (*flags, u64::from_le_bytes(std::array::from_fn(|i| rest[i])))
+            }
+            _ => (0, 0),
+        }
     })
 }
 
@@ -168,7 +189,9 @@ fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
                 ),
             })?;
         match published.split_first() {
-            Some((flags, address)) if flags & HAS_ADDRESS != 0 => Ok((peer.0, address.to_vec())),
+            Some((flags, _)) if flags & HAS_ADDRESS != 0 && published.len() > HEAD_BYTES => {
+                Ok((peer.0, published[HEAD_BYTES..].to_vec()))
+            }
             _ => Err(TransportError::Unreachable {
                 peer: rank,
                 reason: "it can't use UCX".to_owned(),

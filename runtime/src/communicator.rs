@@ -72,6 +72,8 @@ pub struct Communicator {
     pub(crate) wire: Wire,
     /// Whether some rank may have device memory; the same on all ranks.
     pub(crate) any_memory: bool,
+    /// Whether all ranks use one device; the same on all ranks.
+    pub(crate) one_device: bool,
     /// Nonblocking collectives started so far.
     started: u64,
     /// Nonblocking collectives finished so far with number = index modulo `lanes`.
@@ -94,6 +96,7 @@ impl Communicator {
             group,
             wire,
             any_memory: false,
+            one_device: false,
             started: 0,
             finished: [0; NONBLOCKING_LANES],
             lanes,
@@ -105,6 +108,13 @@ impl Communicator {
     #[must_use]
     pub fn with_any_memory(mut self, any_memory: bool) -> Communicator {
         self.any_memory = any_memory;
+        self
+    }
+
+    /// Lets rank 0 do the work of all: every rank has the same one device. All ranks must say so, or none.
+    #[must_use]
+    pub fn with_one_device(mut self, one_device: bool) -> Communicator {
+        self.one_device = one_device && self.group.size > 1 && self.group.remote_size.is_none();
         self
     }
 

@@ -46,7 +46,7 @@ impl Device for Devices<'_> {
         };
         let mut gpus = self.gpus.borrow_mut();
         let lane = gpus.lane(into)?;
-        Ok(Posted::Pending(gpus.reduce(lane, (op, datatype), left, right, into, count)?))
+        Ok(Posted::Pending(gpus.reduce(lane, (op, datatype), [left, right, into], count)?))
     }
 
     fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {

@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod host;
 mod messages;
+mod one_device;
 mod probe;
 mod process;
 mod resident;

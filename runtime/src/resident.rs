@@ -15,21 +15,6 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// The lane of buffers that are all in memory of one device; `None` where they are not.
-    pub(crate) fn lane(gpus: &mut Gpus, buffers: [Region; 2]) -> Result<Option<Lane>, Error> {
-        let mut common = None;
-        for buffer in buffers.into_iter().filter(|buffer| buffer.len_bytes > 0) {
-            if buffer.memory == MemoryType::Host {
-                return Ok(None);
-            }
-            let lane = gpus.lane(buffer)?;
-            if *common.get_or_insert(lane) != lane {
-                return Ok(None);
-            }
-        }
-        Ok(common)
-    }
-
     /// Whether the device can do an operation's reductions.
     pub(crate) fn can_reduce(gpus: &mut Gpus, lane: Lane, reduction: Option<Reduction>) -> bool {
         match reduction {
@@ -90,4 +75,22 @@ impl Resident {
             gpus.put(block);
         }
     }
+}
+
+/// The lane of buffers that are all in memory of one device; `None` where they are not, or are all empty.
+///
+/// # Errors
+/// A driver's, such as for memory that has been freed.
+pub(crate) fn common_lane(gpus: &mut Gpus, buffers: [Region; 2]) -> Result<Option<Lane>, Error> {
+    let mut common = None;
+    for buffer in buffers.into_iter().filter(|buffer| buffer.len_bytes > 0) {
+        if buffer.memory == MemoryType::Host {
+            return Ok(None);
+        }
+        let lane = gpus.lane(buffer)?;
+        if *common.get_or_insert(lane) != lane {
+            return Ok(None);
+        }
+    }
+    Ok(common)
 }

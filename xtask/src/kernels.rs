@@ -164,7 +164,8 @@ pub fn amd(target: &str) -> Result<CodeObject> {
     let output = command::output(&mut compile)?;
     if !output.status.success() {
         let messages = String::from_utf8_lossy(&output.stderr);
-        let unknown = ["invalid target ID", "unsupported HIP gpu architecture", "unknown target CPU"];
+        let unknown =
+            ["invalid target ID", "unsupported HIP gpu architecture", "unknown target CPU"];
         if unknown.iter().any(|phrase| messages.contains(phrase)) {
             return Ok(CodeObject::Skipped { why: format!("{clang} does not know it") });
         }

@@ -1,12 +1,14 @@
 //! The process's engine: the wires, scratch memory and schedules that all communicators share.
 
+mod on_device;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 
 use hetccl_core::algorithms::Algorithm;
 use hetccl_core::{
-    Binding, Call, Collective, Handle, MemoryType, MessageTag, Posted, Rank, Reduction, Region,
-    Run, Transport, TransportError,
+    Binding, Call, Collective, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport,
+    TransportError,
 };
 use hetccl_gpu::Gpus;
 use hetccl_ucx::{Fabric, Port};
@@ -16,11 +18,12 @@ use crate::devices::Devices;
 use crate::error::Error;
 use crate::host::{ExternalReducer, HostDevice};
 use crate::messages::{AnyMemory, Cut, Messages};
-use crate::resident::Resident;
+use crate::one_device::Progress;
 use crate::schedules::Schedules;
 use crate::scratch::{Block, ScratchPool};
 use crate::settings::{GpuPath, Settings};
-use crate::staging::Staging;
+
+use on_device::{Memory, OnDevice, SharedTask};
 
 /// Finished operations that are kept for later ones.
 const IDLE_OPERATIONS: usize = 64;
@@ -56,19 +59,12 @@ struct Body {
     scratch: Option<Block>,
     /// What device buffers among the operation's need.
     device: Option<OnDevice>,
+    /// The request, for an operation that rank 0 may do for all.
+    shared: Option<Box<SharedTask>>,
     collective: Collective,
     algorithm: &'static Algorithm,
     turn: Turn,
     state: State,
-}
-
-/// How an operation works with device buffers.
-#[derive(Debug)]
-enum OnDevice {
-    /// On copies in host memory.
-    Staged(Staging),
-    /// Where they are.
-    Resident(Resident),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +214,13 @@ impl Process {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
+            if operation.shared.is_some() {
+                match self.poll_shared(communicator, operation)? {
+                    Progress::Pending => return Ok(false),
+                    Progress::Done => return Ok(true),
+                    Progress::AsUsual => {}
+                }
+            }
             if operation.device.is_some() && !self.test_device(communicator, operation)? {
                 return Ok(false);
             }
@@ -267,51 +270,6 @@ impl Process {
         })
     }
 
-    /// Whether what was started on a device for the operation has finished.
-    #[cold]
-    fn test_device(
-        &mut self,
-        communicator: &mut Communicator,
-        operation: &mut Body,
-    ) -> Result<bool, Error> {
-        let gpus = self.gpus.get_mut();
-        let tested = match &mut operation.device {
-            None => return Ok(true),
-            Some(OnDevice::Staged(staging)) => staging.test(gpus),
-            Some(OnDevice::Resident(resident)) => resident.test(gpus),
-        };
-        tested.map_err(|error| self.fail(communicator, operation, error.into()))
-    }
-
-    /// The result is there: copies it to the device buffer, if it isn't there already.
-    #[cold]
-    fn store(
-        &mut self,
-        communicator: &mut Communicator,
-        operation: &mut Body,
-    ) -> Result<bool, Error> {
-        if let Some(OnDevice::Staged(staging)) = &mut operation.device
-            && let Err(error) = staging.store(self.gpus.get_mut())
-        {
-            return Err(self.fail(communicator, operation, error.into()));
-        }
-        operation.state = State::Storing;
-        self.finish_storing(communicator, operation)
-    }
-
-    #[cold]
-    fn finish_storing(
-        &mut self,
-        communicator: &mut Communicator,
-        operation: &mut Body,
-    ) -> Result<bool, Error> {
-        let finished = self.test_device(communicator, operation)?;
-        if finished {
-            self.retire(communicator, operation);
-        }
-        Ok(finished)
-    }
-
     /// Ends an operation that can't go on.
     #[cold]
     fn fail(
@@ -340,6 +298,7 @@ impl Process {
                 }
             });
         }
+        self.give_up_shared(communicator, operation);
         if operation.state != State::Finished {
             self.retire(communicator, operation);
         }
@@ -357,29 +316,17 @@ impl Process {
             .schedules
             .get(&call, request.element_bytes, &self.settings.choices)
             .ok_or(Error::NoAlgorithm { collective })?;
-        let bytes = Run::scratch_bytes(&schedule, request.element_bytes);
-        let device = self
-            .on_device(communicator, request, bytes)
-            .map_err(|error| step_error(communicator, collective, turn, error.into()))?;
-        let (mut input, mut output) = (request.input, request.output);
-        let mut scratch = None;
-        let scratch_region = match &device {
-            Some(OnDevice::Resident(resident)) => resident.scratch(),
-            other => {
-                if let Some(OnDevice::Staged(staging)) = other {
-                    (input, output) = staging.regions(input, output);
-                }
-                if bytes > 0 {
-                    let none = Error::OutOfMemory { collective, bytes };
-                    scratch = Some(self.scratch.take(bytes).ok_or(none)?);
-                }
-                scratch.as_ref().map_or_else(Region::default, Block::region)
-            }
+        let scratch_bytes = Run::scratch_bytes(&schedule, request.element_bytes);
+        let shared = communicator.one_device.then(|| SharedTask::of(request)).flatten();
+        let memory = match &shared {
+            None => self.memory(communicator, request, turn, scratch_bytes)?,
+            Some(_) => Memory::of(request),
         };
+        let Memory { input, output, scratch, block, device } = memory;
         let binding = Binding {
             input,
             output,
-            scratch: scratch_region,
+            scratch,
             element_bytes: request.element_bytes,
             reduction: request.reduction,
             sequence: turn.tag,
@@ -390,16 +337,24 @@ impl Process {
                 let body = &mut *operation.0;
                 body.run.reset(schedule);
                 body.binding = binding;
-                (body.scratch, body.device) = (scratch, device);
+                (body.scratch, body.device, body.shared) = (block, device, shared);
                 (body.collective, body.algorithm) = (collective, algorithm);
                 (body.turn, body.state) = (turn, state);
                 operation
             }
             None => {
                 let run = Run::new(schedule);
-                let body =
-                    Body { run, binding, scratch, device, collective, algorithm, turn, state };
-                Operation(Box::new(body))
+                Operation(Box::new(Body {
+                    run,
+                    binding,
+                    scratch: block,
+                    device,
+                    shared,
+                    collective,
+                    algorithm,
+                    turn,
+                    state,
+                }))
             }
         })
     }
@@ -414,31 +369,6 @@ impl Process {
         Cow::Owned(Call { chunk, ..request.call.clone() })
     }
 
-    /// What the request's device buffers need, begun.
-    #[inline]
-    fn on_device(
-        &mut self,
-        communicator: &Communicator,
-        request: &Request<'_>,
-        scratch_bytes: usize,
-    ) -> Result<Option<OnDevice>, hetccl_gpu::Error> {
-        let buffers = [request.input, request.output];
-        if buffers.iter().all(|buffer| buffer.memory == MemoryType::Host) {
-            return Ok(None);
-        }
-        let gpus = self.gpus.get_mut();
-        let bytes = buffers.iter().map(|buffer| buffer.len_bytes).sum::<usize>();
-        if communicator.any_memory
-            && bytes >= self.settings.gpu_resident_bytes
-            && let Some(lane) = Resident::lane(gpus, buffers)?
-            && Resident::can_reduce(gpus, lane, request.reduction)
-        {
-            return Ok(Some(OnDevice::Resident(Resident::begin(gpus, lane, scratch_bytes)?)));
-        }
-        let fill = request.fill_output || request.call.in_place;
-        Ok(Some(OnDevice::Staged(Staging::begin(gpus, request.input, request.output, fill)?)))
-    }
-
     /// Ends an operation: the next with its tags may run, its scratch memory is free.
     fn retire(&mut self, communicator: &mut Communicator, operation: &mut Body) {
         operation.state = State::Finished;
@@ -446,10 +376,9 @@ impl Process {
         if let Some(block) = operation.scratch.take() {
             self.scratch.put(block);
         }
-        match operation.device.take() {
-            None => {}
-            Some(OnDevice::Staged(staging)) => staging.release(self.gpus.get_mut()),
-            Some(OnDevice::Resident(resident)) => resident.release(self.gpus.get_mut()),
+        operation.shared = None;
+        if let Some(device) = operation.device.take() {
+            device.release(self.gpus.get_mut());
         }
     }
 }
