@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, install, lammps, leaks, mpi4py, setup, test};
+use xtask::{bench, demo, emulate, install, lammps, leaks, mpi4py, setup, test};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Task {
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
     TestLeaks,
+    /// Build GPU drivers that run on host memory, for tests without a GPU
+    Emulate(emulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -75,6 +77,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
+        Task::Emulate(args) => passed(emulate::run(&args)?),
         Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
     })
 }

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use hetccl_emulated_device::abi::{Out, Table};
 use hetccl_emulated_device::stream::Domain;
-use hetccl_emulated_device::{Code, memory};
+use hetccl_emulated_device::{Code, entries, memory};
 
 use crate::device::checked;
-use crate::entry::entries;
 
 const API_VERSION: u32 = 3020;
 const ALL_FLAGS: u32 = 0xff;
@@ -182,7 +181,11 @@ entries! {
         if context.primary {
             return Err(Code::INVALID_CONTEXT);
         }
-        STACK.with_borrow_mut(|stack| stack.pop_if(|top| top.handle == context.handle));
+        STACK.with_borrow_mut(|stack| {
+            if stack.last().is_some_and(|top| top.handle == context.handle) {
+                stack.pop();
+            }
+        });
         context.destroy();
         Ok(())
     }

@@ -1,15 +1,14 @@
 //! Copies and fills.
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::In;
 use hetccl_emulated_device::copy::{self, Extent, Rows, Wait};
-use hetccl_emulated_device::memory::{Kind, Span};
+use hetccl_emulated_device::memory::Span;
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::with_handle;
-use crate::entry::entries;
 use crate::stream;
 
-/// A copy whose host and device sides the caller knows.
+/// A copy whose device sides the caller names: pageable host memory is none (pinned memory has a device address).
 fn typed(
     to: usize,
     from: usize,
@@ -19,16 +18,11 @@ fn typed(
     wait: Wait,
 ) -> Result<(), Code> {
     for (pointer, must_be_device) in [to, from].into_iter().zip(device) {
-        if must_be_device && bytes > 0 && !Span::of(pointer, bytes)?.kind().is_some_and(reachable) {
+        if must_be_device && bytes > 0 && Span::of(pointer, bytes)?.kind().is_none() {
             return Err(Code::INVALID_VALUE);
         }
     }
     copy::line(&stream::get(stream)?, to, from, bytes, wait)
-}
-
-/// Has a device address: pinned host memory does.
-fn reachable(_kind: Kind) -> bool {
-    true
 }
 
 fn fill(to: usize, pattern: &[u8], count: usize, stream: usize, wait: Wait) -> Result<(), Code> {
@@ -109,7 +103,8 @@ entries! {
     }
 
     fn cuMemcpyPeer = cuMemcpyPeer_ptds(to: usize, to_context: usize, from: usize, from_context: usize, bytes: usize) {
-        (with_handle(to_context)?, with_handle(from_context)?);
+        with_handle(to_context)?;
+        with_handle(from_context)?;
         typed(to, from, bytes, [true, true], 0, Wait::Sync)
     }
 
@@ -132,7 +127,8 @@ entries! {
     fn cuMemcpyPeerAsync = cuMemcpyPeerAsync_ptsz(
         to: usize, to_context: usize, from: usize, from_context: usize, bytes: usize, stream: usize
     ) {
-        (with_handle(to_context)?, with_handle(from_context)?);
+        with_handle(to_context)?;
+        with_handle(from_context)?;
         typed(to, from, bytes, [true, true], stream, Wait::Async)
     }
 

@@ -4,9 +4,9 @@ use std::ffi::c_char;
 use std::sync::atomic::Ordering;
 
 use hetccl_emulated_device::abi::{Out, Text};
-use hetccl_emulated_device::{Code, Vendor, settings, start};
+use hetccl_emulated_device::{Code, Vendor, entries, settings, start};
 
-use crate::entry::{INITIALIZED, entries};
+use crate::entry::INITIALIZED;
 
 const DRIVER_VERSION: i32 = 12040;
 const FIRST_BUS: usize = 0x10;

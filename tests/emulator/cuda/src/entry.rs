@@ -13,47 +13,6 @@ thread_local! {
     static DEFAULT_IS_PER_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Exported functions.
-///
-/// ```text
-/// fn name / other_name = name_with_per_thread_default_stream(argument: Type, ...) { body: Result<(), Code> }
-/// ```
-macro_rules! entries {
-    (@function $(#[$meta:meta])* $name:ident ($($argument:ident : $type:ty),*) $body:block) => {
-        $(#[$meta])*
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name($($argument: $type),*) -> i32 {
-            $crate::entry::enter(stringify!($name), move || $body)
-        }
-    };
-    (@alias $name:ident $alias:ident ($($argument:ident : $type:ty),*)) => {
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $alias($($argument: $type),*) -> i32 {
-            $name($($argument),*)
-        }
-    };
-    (@per_thread $name:ident $alias:ident ($($argument:ident : $type:ty),*)) => {
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $alias($($argument: $type),*) -> i32 {
-            $crate::entry::with_per_thread_default(move || $name($($argument),*))
-        }
-    };
-    (@item [$($meta:tt)*] $name:ident [$($alias:ident)*] [$($per_thread:ident)?] $arguments:tt $body:block) => {
-        $crate::entry::entries!(@function $($meta)* $name $arguments $body);
-        $($crate::entry::entries!(@alias $name $alias $arguments);)*
-        $($crate::entry::entries!(@per_thread $name $per_thread $arguments);)?
-    };
-    ($(
-        $(#[$meta:meta])*
-        fn $name:ident $(/ $alias:ident)* $(= $per_thread:ident)? ($($argument:tt)*) $body:block
-    )*) => {
-        $($crate::entry::entries!(
-            @item [$(#[$meta])*] $name [$($alias)*] [$($per_thread)?] ($($argument)*) $body
-        );)*
-    };
-}
-pub(crate) use entries;
-
 /// The way in of each function.
 pub(crate) fn enter(function: &'static str, body: impl FnOnce() -> Result<(), Code>) -> i32 {
     abi::enter(function, || {

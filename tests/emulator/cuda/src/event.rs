@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::{Out, Table};
 use hetccl_emulated_device::event::Event;
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::current;
-use crate::entry::entries;
 use crate::stream;
 
 const DISABLE_TIMING: u32 = 2;

@@ -1,13 +1,12 @@
 //! Memory and events of other processes.
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::Out;
 use hetccl_emulated_device::event::Event;
 use hetccl_emulated_device::memory;
 use hetccl_emulated_device::process::{self, HANDLE_BYTES, Handle};
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::current;
-use crate::entry::entries;
 use crate::event;
 
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;

@@ -1,12 +1,9 @@
 //! Functions by name, and errors in words.
 
-use std::ffi::{CString, c_char, c_void};
-use std::sync::OnceLock;
+use std::ffi::{c_char, c_void};
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::{Out, Text};
-
-use crate::entry::entries;
+use hetccl_emulated_device::{Code, entries, symbol};
 
 const PER_THREAD: u64 = 2;
 const FOUND: i32 = 0;
@@ -24,27 +21,6 @@ const VERSIONS: &[(&str, i32, &str)] = &[
     ("cuStreamWriteValue64", 11070, "_v2"),
     ("cuStreamBatchMemOp", 11070, "_v2"),
 ];
-
-/// This library, as the loader knows it.
-fn own_library() -> usize {
-    static LIBRARY: OnceLock<usize> = OnceLock::new();
-    *LIBRARY.get_or_init(|| {
-        // SAFETY: the address is of this library, so dladdr fills the structure with a name that is a string; the library
-        // is only opened once more.
-        unsafe {
-            let mut found: libc::Dl_info = std::mem::zeroed();
-            libc::dladdr(own_library as fn() -> usize as *const c_void, &mut found);
-            libc::dlopen(found.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) as usize
-        }
-    })
-}
-
-fn symbol(name: &str) -> Option<usize> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: a handle from dlopen, and a terminated name.
-    let found = unsafe { libc::dlsym(own_library() as *mut c_void, name.as_ptr()) };
-    (!found.is_null()).then_some(found as usize)
-}
 
 /// The function that `name` means to a program of CUDA `version`.
 fn lookup(name: &str, version: i32, flags: u64) -> Option<usize> {
@@ -65,7 +41,7 @@ fn lookup(name: &str, version: i32, flags: u64) -> Option<usize> {
     let mut names = endings
         .iter()
         .flat_map(|ending| suffixes.iter().map(move |suffix| format!("{name}{suffix}{ending}")));
-    names.find_map(|name| symbol(&name))
+    names.find_map(|name| symbol::find(&name))
 }
 
 macro_rules! errors {

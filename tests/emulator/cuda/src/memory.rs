@@ -2,12 +2,11 @@
 
 use hetccl_emulated_device::abi::{In, Out, Table};
 use hetccl_emulated_device::memory::{self, Kind};
-use hetccl_emulated_device::{Code, settings};
+use hetccl_emulated_device::{Code, entries, settings};
 use std::sync::Arc;
 
 use crate::context::current;
 use crate::device::checked;
-use crate::entry::entries;
 use crate::stream;
 
 const HOST_ALLOC_FLAGS: u32 = 7;

@@ -2,12 +2,11 @@
 
 use std::ffi::c_void;
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::{In, Out, Table, Text};
 use hetccl_emulated_device::kernel::{Kernel, Module, Shape};
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::current;
-use crate::entry::entries;
 use crate::stream;
 
 static MODULES: Table<Module> = Table::new(5);

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hetccl_emulated_device::abi::{In, Out};
 use hetccl_emulated_device::memory::{self, Allocation, Kind};
-use hetccl_emulated_device::{Code, mapping};
+use hetccl_emulated_device::{Code, entries, mapping};
 
 use crate::context::current;
-use crate::entry::entries;
 
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::{In, Out, Table};
 use hetccl_emulated_device::event::{self, Comparison};
 use hetccl_emulated_device::stream::{Role, Stream};
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::{self, Context, current};
-use crate::entry::{default_is_per_thread, entries, in_host_function};
+use crate::entry::{default_is_per_thread, in_host_function};
 
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use hetccl_emulated_device::Code;
 use hetccl_emulated_device::abi::{In, Out, Table};
 use hetccl_emulated_device::mapping::{self, GRANULARITY_BYTES, Physical};
+use hetccl_emulated_device::{Code, entries};
 
 use crate::context::current;
 use crate::device::checked;
-use crate::entry::entries;
 
 const PINNED: i32 = 1;
 const LOCATION_DEVICE: i32 = 1;

@@ -10,6 +10,50 @@ use std::sync::{Arc, Mutex};
 
 use crate::{Code, failure};
 
+/// Exported functions.
+///
+/// ```text
+/// fn name / other_name = name_with_per_thread_default_stream(argument: Type, ...) { body: Result<(), Code> }
+/// ```
+///
+/// The calling crate says in `entry::enter` and `entry::with_per_thread_default` what happens around each call.
+#[macro_export]
+#[allow(clippy::crate_in_macro_def)] // meant: the calling crate's functions
+macro_rules! entries {
+    (@function $(#[$meta:meta])* $name:ident ($($argument:ident : $type:ty),*) $body:block) => {
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($argument: $type),*) -> i32 {
+            crate::entry::enter(stringify!($name), move || $body)
+        }
+    };
+    (@alias $name:ident $alias:ident ($($argument:ident : $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $alias($($argument: $type),*) -> i32 {
+            $name($($argument),*)
+        }
+    };
+    (@per_thread $name:ident $alias:ident ($($argument:ident : $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $alias($($argument: $type),*) -> i32 {
+            crate::entry::with_per_thread_default(move || $name($($argument),*))
+        }
+    };
+    (@item [$($meta:tt)*] $name:ident [$($alias:ident)*] [$($per_thread:ident)?] $arguments:tt $body:block) => {
+        $crate::entries!(@function $($meta)* $name $arguments $body);
+        $($crate::entries!(@alias $name $alias $arguments);)*
+        $($crate::entries!(@per_thread $name $per_thread $arguments);)?
+    };
+    ($(
+        $(#[$meta:meta])*
+        fn $name:ident $(/ $alias:ident)* $(= $per_thread:ident)? ($($argument:tt)*) $body:block
+    )*) => {
+        $($crate::entries!(
+            @item [$(#[$meta])*] $name [$($alias)*] [$($per_thread)?] ($($argument)*) $body
+        );)*
+    };
+}
+
 /// Runs an exported function's body: counts the call, holds panics back, makes the result a code.
 pub fn enter(function: &str, body: impl FnOnce() -> Result<(), Code>) -> i32 {
     let checked = || failure::check(function).and_then(|()| body());

@@ -83,6 +83,11 @@ impl Event {
         }
     }
 
+    /// Can streams of this device record it?
+    pub fn is_of_device(&self, device: usize) -> bool {
+        self.device == device
+    }
+
     /// Notes the work that is in the stream now.
     pub fn record(self: &Arc<Event>, stream: &Arc<Stream>) -> Result<(), Code> {
         let record = self.state().recorded.fetch_add(1, Ordering::AcqRel) + 1;

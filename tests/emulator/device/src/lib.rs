@@ -57,6 +57,7 @@ pub mod memory;
 pub mod process;
 pub mod settings;
 pub mod stream;
+pub mod symbol;
 mod window;
 
 pub use code::Code;
