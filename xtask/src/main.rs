@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, install, kernels, lammps, leaks, mpi4py, setup, test};
+use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, setup, test};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -38,6 +38,8 @@ enum Task {
     TestLeaks,
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
+    /// Build GPU drivers that run on host memory, for tests without a GPU
+    Emulate(emulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -78,6 +80,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Emulate(args) => passed(emulate::run(&args)?),
         Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
     })
 }

@@ -1,0 +1,79 @@
+//! Events.
+
+use std::sync::Arc;
+
+use hetccl_emulated_device::abi::{Out, Table};
+use hetccl_emulated_device::event::Event;
+use hetccl_emulated_device::{Code, entries};
+
+use crate::context::current;
+use crate::stream;
+
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+const ALL_FLAGS: u32 = 7;
+
+static EVENTS: Table<Event> = Table::new(4);
+
+/// The event with this handle.
+pub(crate) fn get(handle: usize) -> Result<Arc<Event>, Code> {
+    EVENTS.get(handle)
+}
+
+/// Takes in an event of another process.
+pub(crate) fn insert(event: Arc<Event>) -> usize {
+    EVENTS.insert(event)
+}
+
+/// Drops the events of a context.
+pub(crate) fn forget(context: usize) {
+    EVENTS.remove_all(|event| event.context == context);
+}
+
+fn record(event: usize, stream: usize) -> Result<(), Code> {
+    let (event, stream) = (get(event)?, stream::get(stream)?);
+    if event.context != stream.domain()?.context {
+        return Err(Code::INVALID_HANDLE);
+    }
+    event.record(&stream)
+}
+
+entries! {
+    fn cuEventCreate(event: Out<usize>, flags: u32) {
+        event.check()?;
+        let context = current()?;
+        let (timing, shared) = (flags & DISABLE_TIMING == 0, flags & INTERPROCESS != 0);
+        if flags & !ALL_FLAGS != 0 || shared && timing {
+            return Err(Code::INVALID_VALUE);
+        }
+        event.set(EVENTS.insert(Event::new(flags, timing, shared, context.device, context.handle)?))
+    }
+
+    fn cuEventDestroy_v2 / cuEventDestroy(event: usize) {
+        EVENTS.remove(event).map(drop)
+    }
+
+    fn cuEventRecord = cuEventRecord_ptsz(event: usize, stream: usize) {
+        record(event, stream)
+    }
+
+    fn cuEventRecordWithFlags = cuEventRecordWithFlags_ptsz(event: usize, stream: usize, flags: u32) {
+        if flags > 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        record(event, stream)
+    }
+
+    fn cuEventQuery(event: usize) {
+        if get(event)?.is_reached() { Ok(()) } else { Err(Code::NOT_READY) }
+    }
+
+    fn cuEventSynchronize(event: usize) {
+        get(event)?.synchronize();
+        Ok(())
+    }
+
+    fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) {
+        milliseconds.set(get(start)?.elapsed_ms(&*get(end)?)?)
+    }
+}

@@ -1,0 +1,104 @@
+//! `cargo xtask emulate`: GPU drivers on host memory, for machines without a GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::command;
+
+/// Options.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print the folder with the libraries as the last line
+    #[arg(long)]
+    pub print_path: bool,
+    /// A program to run on the emulated drivers, with its arguments
+    #[arg(trailing_var_arg = true)]
+    pub program: Vec<String>,
+}
+
+/// An emulated driver.
+struct Driver {
+    package: &'static str,
+    built: &'static str,
+    /// The name that programs load, first the one that the library itself carries.
+    names: &'static [&'static str],
+}
+
+const DRIVERS: [Driver; 2] = [
+    Driver {
+        package: "hetccl-emulated-cuda",
+        built: "libhetccl_emulated_cuda.so",
+        names: &["libcuda.so.1", "libcuda.so"],
+    },
+    Driver {
+        package: "hetccl-emulated-hip",
+        built: "libhetccl_emulated_hip.so",
+        names: &["libamdhip64.so.6", "libamdhip64.so"],
+    },
+];
+
+/// Builds the drivers and runs the program, if there is one. Whether it succeeded.
+///
+/// # Errors
+/// A failed build, a folder that can't be written, or a program that can't be started.
+pub fn run(args: &Args) -> Result<bool> {
+    let folder = libraries()?;
+    let Some((program, arguments)) = args.program.split_first() else {
+        if !args.print_path {
+            println!("Emulated GPU drivers, for LD_LIBRARY_PATH:");
+        }
+        println!("{}", folder.display());
+        return Ok(true);
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_LIBRARY_PATH", library_path(&folder));
+    let status = command.status().with_context(|| format!("could not start {program}"))?;
+    if args.print_path {
+        println!("{}", folder.display());
+    }
+    Ok(status.success())
+}
+
+/// Builds the drivers and returns the folder that has them under the names that programs load.
+///
+/// # Errors
+/// A failed build, or a folder that can't be written.
+pub fn libraries() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(command::root()).args(["build", "--quiet", "--release"]);
+    for driver in DRIVERS {
+        build.args(["--package", driver.package]);
+    }
+    command::run(&mut build)?;
+    let built = command::target_dir().join("release");
+    let folder = command::target_dir().join("emulator");
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let folder = folder.canonicalize()?;
+    for Driver { built: file, names, .. } in DRIVERS {
+        let new = folder.join(format!("{file}.{}", std::process::id()));
+        std::fs::copy(built.join(file), &new)
+            .with_context(|| format!("copying {file} to {}", folder.display()))?;
+        replace(&new, &folder.join(names[0]))?;
+        for name in &names[1..] {
+            std::os::unix::fs::symlink(names[0], &new)?;
+            replace(&new, &folder.join(name))?;
+        }
+    }
+    Ok(folder)
+}
+
+/// What LD_LIBRARY_PATH must be for programs to find the drivers first.
+pub fn library_path(folder: &Path) -> String {
+    match std::env::var("LD_LIBRARY_PATH") {
+        Ok(before) if !before.is_empty() => format!("{}:{before}", folder.display()),
+        _ => folder.display().to_string(),
+    }
+}
+
+/// In one step, so that a running program keeps the old file.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("replacing {}", to.display()))
+}
