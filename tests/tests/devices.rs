@@ -1,0 +1,173 @@
+//! Collectives on device buffers, on emulated CUDA and ROCm devices, whose memory the product must not touch: a stray
+//! access ends the process and is counted.
+
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hetccl_tests::{prefix, program};
+use xtask::mpi::{self, Library};
+use xtask::{command, emulate, kernels};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Blocks of no elements, of a few, and of so many that the collective stays in device memory.
+const COUNTS: [&str; 3] = ["0", "5", "40000"];
+
+/// The emulated drivers and the kernels that they run.
+struct Emulation {
+    libraries: PathBuf,
+    kernels: PathBuf,
+    faults: PathBuf,
+}
+
+fn emulation() -> &'static Emulation {
+    static MADE: OnceLock<Emulation> = OnceLock::new();
+    MADE.get_or_init(|| Emulation {
+        libraries: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
+        kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
+        faults: command::target_dir().join("emulator/faults"),
+    })
+}
+
+/// A run of `tests/c/device.c`.
+struct Case<'a> {
+    ranks: usize,
+    /// Kinds of memory of inputs and outputs, one per rank in turn.
+    memory: (&'a str, &'a str),
+    mode: &'a str,
+    transport: &'a str,
+    parameters: &'a [&'a str],
+    environment: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Case {
+            ranks: 2,
+            memory: ("cuda", "cuda"),
+            mode: "blocking",
+            transport: "ucx",
+            parameters: &[],
+            environment: &[],
+        }
+    }
+}
+
+impl Case<'_> {
+    fn output(&self, program: &str, arguments: &[&str]) -> Option<Output> {
+        let prefix = prefix("device buffers")?;
+        let emulation = emulation();
+        let program = self::program(program);
+        let library = Library::Hetccl { prefix, transport: self.transport };
+        let mut command = mpi::mpirun(library, self.ranks, LIMIT);
+        for pair in self.parameters.chunks(2) {
+            command.arg("--mca").args(pair);
+        }
+        let _ = std::fs::remove_file(&emulation.faults);
+        command
+            .env("LD_LIBRARY_PATH", emulate::library_path(&emulation.libraries))
+            .env("HETCCL_EMULATOR_KERNELS", &emulation.kernels)
+            .env("HETCCL_EMULATOR_FAULTS", &emulation.faults)
+            .envs(self.environment.iter().copied());
+        command.arg(program).args(arguments);
+        Some(command::output(&mut command).unwrap_or_else(|error| panic!("{error:#}")))
+    }
+
+    /// Every collective and variant of the program; how many checks held.
+    fn check(&self) -> usize {
+        let mut arguments = vec![self.memory.0, self.memory.1, self.mode];
+        arguments.extend(COUNTS);
+        let Some(output) = self.output("device", &arguments) else { return 0 };
+        let what = format!("{} ranks, {:?}, {}", self.ranks, self.memory, self.mode);
+        assert!(output.status.success(), "{what}\n{}", command::tail(&output));
+        let faults = std::fs::read_to_string(&emulation().faults).unwrap_or_default();
+        assert_eq!(faults.lines().count(), 0, "{what}: device memory was touched\n{faults}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let held = text.lines().filter(|line| line.starts_with("ok ")).count();
+        assert!(held > 80, "{what}: only {held} checks\n{text}");
+        held
+    }
+}
+
+fn all_modes(memory: (&str, &str), ranks: &[usize]) {
+    let mut held = 0;
+    for &ranks in ranks {
+        for mode in ["blocking", "nonblocking", "persistent"] {
+            held += Case { ranks, memory, mode, ..Case::default() }.check();
+        }
+    }
+    println!("device buffers in {memory:?} on {ranks:?} ranks: {held} checks held");
+}
+
+#[test]
+fn cuda() {
+    all_modes(("cuda", "cuda"), &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn rocm() {
+    all_modes(("rocm", "rocm"), &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn each_rank_with_other_memory() {
+    all_modes(("cuda,rocm,host", "cuda,rocm,host"), &[2, 3, 4, 5]);
+    all_modes(("host,cuda", "rocm,host,cuda"), &[3]);
+}
+
+/// What is device memory to the program and is not, or can't be shared between processes.
+#[test]
+fn special_memory() {
+    for memory in [
+        ("cuda-managed", "cuda-pool"),
+        ("cuda-pool,cuda-pinned", "cuda-managed,cuda"),
+        ("rocm-managed,rocm", "rocm,rocm-managed"),
+    ] {
+        Case { ranks: 3, memory, ..Case::default() }.check();
+    }
+}
+
+/// One vendor's driver alone: all ranks have the same one device, so rank 0 works for all.
+#[test]
+fn one_device() {
+    let alone = [("HETCCL_EMULATOR_HIP_DEVICES", "0")];
+    for (ranks, mode) in [(2, "nonblocking"), (4, "blocking"), (5, "persistent")] {
+        Case { ranks, mode, environment: &alone, ..Case::default() }.check();
+        let memory = ("cuda", "cuda,host");
+        Case { ranks, mode, memory, environment: &alone, ..Case::default() }.check();
+    }
+    let alone = [("HETCCL_EMULATOR_CUDA_DEVICES", "0")];
+    let memory = ("rocm", "rocm");
+    Case { ranks: 3, memory, environment: &alone, ..Case::default() }.check();
+}
+
+#[test]
+fn staging_and_the_other_wire() {
+    let staging = ["coll_hetccl_gpu_path", "staging"];
+    for (ranks, memory) in [(2, ("cuda", "cuda")), (3, ("cuda,host", "rocm,cuda"))] {
+        Case { ranks, memory, parameters: &staging, ..Case::default() }.check();
+        Case { ranks, memory, transport: "pml", ..Case::default() }.check();
+    }
+    // Small pieces and headers on nearly everything.
+    let parameters = [
+        "coll_hetccl_gpu_long_bytes",
+        "64",
+        "coll_hetccl_gpu_staging_bytes",
+        "4096",
+        "coll_hetccl_gpu_resident_bytes",
+        "0",
+        "coll_hetccl_gpu_chunk_bytes",
+        "4096",
+    ];
+    let memory = ("cuda,host,rocm", "cuda,rocm,rocm");
+    Case { ranks: 3, memory, parameters: &parameters, ..Case::default() }.check();
+}
+
+#[test]
+fn without_gpus_device_buffers_are_not_looked_for() {
+    let parameters = ["coll_hetccl_gpus", "none"];
+    let memory = ("host", "host");
+    Case { ranks: 2, memory, parameters: &parameters, ..Case::default() }.check();
+}
