@@ -331,6 +331,66 @@ fn copies() {
     }
 }
 
+/// Memory that ends where the program may not read on.
+struct Fenced {
+    base: *mut u8,
+}
+
+impl Fenced {
+    const BYTES: usize = 64 << 10;
+
+    fn new() -> Fenced {
+        // SAFETY: a new mapping, whose second half is then closed.
+        unsafe {
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let base = libc::mmap(std::ptr::null_mut(), 2 * Fenced::BYTES, access, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            let fence = base.byte_add(Fenced::BYTES);
+            assert_eq!(libc::mprotect(fence, Fenced::BYTES, libc::PROT_NONE), 0);
+            Fenced { base: base.cast() }
+        }
+    }
+
+    /// The last so many bytes.
+    fn last(&self, bytes: usize) -> *mut u8 {
+        assert!(bytes <= Fenced::BYTES);
+        // SAFETY: inside of the mapping.
+        unsafe { self.base.add(Fenced::BYTES - bytes) }
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made.
+        unsafe { libc::munmap(self.base.cast(), 2 * Fenced::BYTES) };
+    }
+}
+
+#[test]
+fn nothing_is_touched_past_the_end() {
+    let Some(library) = library("fences") else { return };
+    let (inputs, output) = ([Fenced::new(), Fenced::new(), Fenced::new()], Fenced::new());
+    for (name, size) in
+        [("hetccl_reduce_sum_f32", 4), ("hetccl_reduce_max_u8", 1), ("hetccl_copy", 1)]
+    {
+        for count in [1, 4, 16, 17, 31, 400, 4097, 16_000] {
+            let mut args = Args {
+                inputs: [std::ptr::null(); 8],
+                output: output.last(count * size),
+                count: count as u64,
+                inputs_len: if name == "hetccl_copy" { 1 } else { 3 },
+                reserved: 0,
+                scalar: 0,
+            };
+            for (k, input) in inputs.iter().enumerate() {
+                args.inputs[k] = input.last(count * size);
+            }
+            launch(library, name, &args);
+        }
+    }
+}
+
 #[test]
 fn the_ptx_is_current_and_all_lists_agree() {
     let names: BTreeSet<String> =
