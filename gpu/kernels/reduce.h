@@ -8,21 +8,21 @@
 // grid of at most 512 threads a block; README.md beside this file lists the kernels.
 //
 // How a thread goes over memory: where all pointers are equally far from a 16-byte boundary, elements move in packs of
-// 16 bytes, a tile of PACKS x (threads of a block) packs at a time, and the elements before the first and after the last
-// whole pack one by one. Elsewhere all elements move one by one. Elements must have their own natural alignment.
+// 16 bytes, DEPTH packs a thread at a time, and the elements before the first and after the last whole pack one by one.
+// Elsewhere all elements move one by one. Elements must have their own natural alignment.
 //
 // Arithmetic is the same bit for bit on all three, except for what a NaN of f32 and f64 carries:
 // - integers wrap; `avg` divides the wrapped sum and rounds towards zero
 // - f16, bf16 and fp8 are widened to f32 for the whole pass and rounded once, to nearest even, at its end
-// - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes the largest finite number
+// - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes its largest number
 // - a NaN result of f16 is 0x7fff, of bf16 0x7fff, of either fp8 0x7f
 // - no product is fused with a sum
-// - min is `a < b ? a : b`, max `a > b ? a : b`: of a NaN and a number the one on the right stays. Bits are kept as they are
+// - min is `a < b ? a : b`, max `a > b ? a : b`: of a NaN and a number the one on the right stays, with its bits
 // - minloc and maxloc: of equal values the smaller index wins
 #ifndef HETCCL_REDUCE_H
 #define HETCCL_REDUCE_H
 
-// ---- The four compilers
+// ---- The compilers
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define HETCCL_CUDA 1
@@ -191,9 +191,19 @@ HETCCL_FUNCTION u16 narrow_bf16(f32 x) {
 #endif
 }
 
+// Since compute_89 NVIDIA converts fp8 two at a time; here the other of the two is not looked at.
+#if defined(HETCCL_CUDA) && __CUDA_ARCH__ >= 890
+#define HETCCL_FP8_INSTRUCTIONS 1
+#endif
+
 HETCCL_FUNCTION f32 widen_e5m2(u8 byte) { return widen_f16(static_cast<u16>(byte << 8)); }
 
 HETCCL_FUNCTION u8 narrow_e5m2(f32 x) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u16 result;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(result) : "f"(0.0f), "f"(x));
+    return static_cast<u8>(result);
+#else
     const u32 sign = (bits(x) >> 24) & 0x80u, magnitude = bits(x) & 0x7fffffffu;
     // The sum's last bit is worth 2^-16, one step of the subnormal numbers.
     const u32 subnormal = bits(add(from_bits(magnitude), 128.0f)) - 0x43000000u;
@@ -201,16 +211,28 @@ HETCCL_FUNCTION u8 narrow_e5m2(f32 x) {
     const u32 finite = magnitude < 0x38800000u ? subnormal : normal;
     const u32 result = sign | (magnitude < 0x47600000u ? finite : 0x7bu);
     return static_cast<u8>(magnitude > 0x7f800000u ? 0x7fu : result);
+#endif
 }
 
 HETCCL_FUNCTION f32 widen_e4m3(u8 byte) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u32 halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(byte)));
+    return widen_f16(static_cast<u16>(halves));
+#else
     const u32 sign = (byte & 0x80u) << 24, magnitude = byte & 0x7fu;
     // As f32's bits these are the number divided by 2^120, subnormal ones included.
     const f32 finite = multiply(from_bits(magnitude << 20), 0x1p120f);
     return from_bits(sign | (magnitude < 0x7fu ? bits(finite) : 0x7fc00000u));
+#endif
 }
 
 HETCCL_FUNCTION u8 narrow_e4m3(f32 x) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u16 result;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(0.0f), "f"(x));
+    return static_cast<u8>(result);
+#else
     const u32 sign = (bits(x) >> 24) & 0x80u, magnitude = bits(x) & 0x7fffffffu;
     // The sum's last bit is worth 2^-9, one step of the subnormal numbers.
     const u32 subnormal = bits(add(from_bits(magnitude), 16384.0f)) - 0x46800000u;
@@ -218,6 +240,7 @@ HETCCL_FUNCTION u8 narrow_e4m3(f32 x) {
     const u32 finite = magnitude < 0x3c800000u ? subnormal : normal;
     const u32 result = sign | (magnitude < 0x43e00000u ? finite : 0x7eu);
     return static_cast<u8>(magnitude > 0x7f800000u ? 0x7fu : result);
+#endif
 }
 
 // ---- Elements as they lie in memory
