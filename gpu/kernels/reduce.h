@@ -8,21 +8,21 @@
 // grid of at most 512 threads a block; README.md beside this file lists the kernels.
 //
 // How a thread goes over memory: where all pointers are equally far from a 16-byte boundary, elements move in packs of
-// 16 bytes, a tile of PACKS x (threads of a block) packs at a time, and the elements before the first and after the last
-// whole pack one by one. Elsewhere all elements move one by one. Elements must have their own natural alignment.
+// 16 bytes, DEPTH packs a thread at a time, and the elements before the first and after the last whole pack one by one.
+// Elsewhere all elements move one by one. Elements must have their own natural alignment.
 //
 // Arithmetic is the same bit for bit on all three, except for what a NaN of f32 and f64 carries:
 // - integers wrap; `avg` divides the wrapped sum and rounds towards zero
 // - f16, bf16 and fp8 are widened to f32 for the whole pass and rounded once, to nearest even, at its end
-// - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes the largest finite number
+// - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes its largest number
 // - a NaN result of f16 is 0x7fff, of bf16 0x7fff, of either fp8 0x7f
 // - no product is fused with a sum
-// - min is `a < b ? a : b`, max `a > b ? a : b`: of a NaN and a number the one on the right stays. Bits are kept as they are
+// - min is `a < b ? a : b`, max `a > b ? a : b`: of a NaN and a number the one on the right stays, with its bits
 // - minloc and maxloc: of equal values the smaller index wins
 #ifndef HETCCL_REDUCE_H
 #define HETCCL_REDUCE_H
 
-// ---- The four compilers
+// ---- The compilers
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define HETCCL_CUDA 1
@@ -191,9 +191,19 @@ HETCCL_FUNCTION u16 narrow_bf16(f32 x) {
 #endif
 }
 
+// Since compute_89 NVIDIA converts fp8 two at a time; here the other of the two is not looked at.
+#if defined(HETCCL_CUDA) && __CUDA_ARCH__ >= 890
+#define HETCCL_FP8_INSTRUCTIONS 1
+#endif
+
 HETCCL_FUNCTION f32 widen_e5m2(u8 byte) { return widen_f16(static_cast<u16>(byte << 8)); }
 
 HETCCL_FUNCTION u8 narrow_e5m2(f32 x) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u16 result;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(result) : "f"(0.0f), "f"(x));
+    return static_cast<u8>(result);
+#else
     const u32 sign = (bits(x) >> 24) & 0x80u, magnitude = bits(x) & 0x7fffffffu;
     // The sum's last bit is worth 2^-16, one step of the subnormal numbers.
     const u32 subnormal = bits(add(from_bits(magnitude), 128.0f)) - 0x43000000u;
@@ -201,16 +211,28 @@ HETCCL_FUNCTION u8 narrow_e5m2(f32 x) {
     const u32 finite = magnitude < 0x38800000u ? subnormal : normal;
     const u32 result = sign | (magnitude < 0x47600000u ? finite : 0x7bu);
     return static_cast<u8>(magnitude > 0x7f800000u ? 0x7fu : result);
+#endif
 }
 
 HETCCL_FUNCTION f32 widen_e4m3(u8 byte) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u32 halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(byte)));
+    return widen_f16(static_cast<u16>(halves));
+#else
     const u32 sign = (byte & 0x80u) << 24, magnitude = byte & 0x7fu;
     // As f32's bits these are the number divided by 2^120, subnormal ones included.
     const f32 finite = multiply(from_bits(magnitude << 20), 0x1p120f);
     return from_bits(sign | (magnitude < 0x7fu ? bits(finite) : 0x7fc00000u));
+#endif
 }
 
 HETCCL_FUNCTION u8 narrow_e4m3(f32 x) {
+#if defined(HETCCL_FP8_INSTRUCTIONS)
+    u16 result;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(0.0f), "f"(x));
+    return static_cast<u8>(result);
+#else
     const u32 sign = (bits(x) >> 24) & 0x80u, magnitude = bits(x) & 0x7fffffffu;
     // The sum's last bit is worth 2^-9, one step of the subnormal numbers.
     const u32 subnormal = bits(add(from_bits(magnitude), 16384.0f)) - 0x46800000u;
@@ -218,6 +240,7 @@ HETCCL_FUNCTION u8 narrow_e4m3(f32 x) {
     const u32 finite = magnitude < 0x3c800000u ? subnormal : normal;
     const u32 result = sign | (magnitude < 0x43e00000u ? finite : 0x7eu);
     return static_cast<u8>(magnitude > 0x7f800000u ? 0x7fu : result);
+#endif
 }
 
 // ---- Elements as they lie in memory
@@ -413,28 +436,56 @@ template <class T> struct Lxor : Keep<T> {
     using Keep<T>::Keep;
     HETCCL_FUNCTION T step(T a, T b) const { return static_cast<T>((a != 0) != (b != 0)); }
 };
-/// Several small integers in a word, worked on together; `HIGH` is the highest bit of each.
-template <u32 HIGH> struct Word {
+/// Integers of 8 or 16 bits, worked on a word at a time: what is done to one does not carry into the next.
+template <class T> struct Word {
+    enum : u32 { HIGHEST = sizeof(T) == 1 ? 0x80808080u : 0x80008000u, REST = ~HIGHEST, SHIFT = 8 * sizeof(T) - 1 };
     u32 raw;
 };
-using bytes = Word<0x80808080u>;
-using halves = Word<0x80008000u>;
-/// The highest bit of each integer that is not 0.
-template <u32 HIGH> HETCCL_FUNCTION u32 truth(Word<HIGH> x) { return (((x.raw & ~HIGH) + ~HIGH) | x.raw) & HIGH; }
-/// 1 where the highest bit is set.
-template <u32 HIGH> HETCCL_FUNCTION Word<HIGH> ones(u32 truth) { return {truth >> (HIGH == 0x80808080u ? 7 : 15)}; }
+using i8_words = Word<i8>;
+using u8_words = Word<u8>;
+using i16_words = Word<i16>;
+using u16_words = Word<u16>;
 
-template <u32 HIGH> struct Land<Word<HIGH>> : Keep<Word<HIGH>> {
-    using Keep<Word<HIGH>>::Keep;
-    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) & truth(b)); }
+/// The highest bit of each integer that is not 0.
+template <class T> HETCCL_FUNCTION u32 truth(Word<T> x) {
+    using W = Word<T>;
+    return (((x.raw & W::REST) + W::REST) | x.raw) & W::HIGHEST;
+}
+/// 1 where the highest bit is set.
+template <class T> HETCCL_FUNCTION Word<T> ones(u32 truth) { return {truth >> Word<T>::SHIFT}; }
+/// All bits of each integer that is less in `a` than in `b`.
+template <class T> HETCCL_FUNCTION u32 less_mask(Word<T> a, Word<T> b) {
+    using W = Word<T>;
+    // With the sign turned over the order is that of integers without one.
+    const u32 sign = T(-1) < T(1) ? u32(W::HIGHEST) : 0;
+    const u32 x = a.raw ^ sign, y = b.raw ^ sign;
+    const u32 difference = ((x | W::HIGHEST) - (y & W::REST)) ^ (~(x ^ y) & W::HIGHEST);
+    const u32 borrow = ((~x & y) | (~(x ^ y) & difference)) & W::HIGHEST;
+    return borrow | (borrow - (borrow >> W::SHIFT));
+}
+template <class T> HETCCL_FUNCTION Word<T> choose(u32 mask, Word<T> a, Word<T> b) {
+    return {(a.raw & mask) | (b.raw & ~mask)};
+}
+
+template <class T> struct Min<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const { return choose(less_mask(a, b), a, b); }
 };
-template <u32 HIGH> struct Lor<Word<HIGH>> : Keep<Word<HIGH>> {
-    using Keep<Word<HIGH>>::Keep;
-    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) | truth(b)); }
+template <class T> struct Max<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const { return choose(less_mask(b, a), a, b); }
 };
-template <u32 HIGH> struct Lxor<Word<HIGH>> : Keep<Word<HIGH>> {
-    using Keep<Word<HIGH>>::Keep;
-    HETCCL_FUNCTION Word<HIGH> step(Word<HIGH> a, Word<HIGH> b) const { return ones<HIGH>(truth(a) ^ truth(b)); }
+template <class T> struct Land<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const { return ones<T>(truth(a) & truth(b)); }
+};
+template <class T> struct Lor<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const { return ones<T>(truth(a) | truth(b)); }
+};
+template <class T> struct Lxor<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const { return ones<T>(truth(a) ^ truth(b)); }
 };
 
 template <class T> struct Minloc : Keep<T> {
@@ -464,6 +515,13 @@ template <class T> struct Sum : Widen<T> {
     using Widen<T>::Widen;
     using Accumulator = typename Widen<T>::Accumulator;
     HETCCL_FUNCTION Accumulator step(Accumulator a, T b) const { return add(a, Type<T>::widen(b)); }
+};
+template <class T> struct Sum<Word<T>> : Keep<Word<T>> {
+    using Keep<Word<T>>::Keep;
+    HETCCL_FUNCTION Word<T> step(Word<T> a, Word<T> b) const {
+        using W = Word<T>;
+        return {((a.raw & W::REST) + (b.raw & W::REST)) ^ ((a.raw ^ b.raw) & W::HIGHEST)};
+    }
 };
 template <class T> struct Prod : Widen<T> {
     using Widen<T>::Widen;
@@ -505,13 +563,9 @@ template <class T> struct Elements {
     enum : u32 { LEN = sizeof(Pack) / sizeof(T) };
     T at[LEN];
 };
-/// How many packs of each input a thread has in registers at a time. More would spill, or leave too few threads to hide
-/// the time that memory takes.
-template <class T> constexpr u32 DEPTH = sizeof(T) <= 2 ? 2 : 4;
-template <> constexpr u32 DEPTH<f8e4m3> = 1;
-template <> constexpr u32 DEPTH<f8e5m2> = 1;
-template <> constexpr u32 DEPTH<c64> = 2;
-template <> constexpr u32 DEPTH<c128> = 2;
+/// How many packs of each input a thread has in registers at a time. Of bytes each pack takes 16 registers for the sums;
+/// a copy has none.
+template <class Op> constexpr u32 DEPTH = sizeof(typename Op::Element) == 1 ? 1 : Op::FOLDS ? 2 : 4;
 
 /// Which thread of which block, of how many.
 struct Position {
@@ -566,7 +620,7 @@ HETCCL_FUNCTION void load_packs(Pack (&packs)[LEN], const void *input, u64 head_
 template <class Op>
 HETCCL_FUNCTION void move_packs(const HetcclReduceArgs &args, u64 head_bytes, u64 packs, Position here) {
     using Lanes = Elements<typename Op::Element>;
-    constexpr u32 DEEP = DEPTH<typename Op::Element>;
+    constexpr u32 DEEP = DEPTH<Op>;
     const Op op(args.scalar);
     const u64 tile_len = static_cast<u64>(here.threads) * DEEP;
     for (u64 start = here.block * tile_len; start < packs; start += here.blocks * tile_len) {
@@ -676,11 +730,11 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     EACH(hetccl_reduce_##name##_i64, Op, i64, u32)                                                                     \
     EACH(hetccl_reduce_##name##_u64, Op, u64, u32)
 
-#define HETCCL_LOGIC(EACH, name, Op)                                                                                   \
-    EACH(hetccl_reduce_##name##_i8, Op, i8, bytes)                                                                     \
-    EACH(hetccl_reduce_##name##_u8, Op, u8, bytes)                                                                     \
-    EACH(hetccl_reduce_##name##_i16, Op, i16, halves)                                                                  \
-    EACH(hetccl_reduce_##name##_u16, Op, u16, halves)                                                                  \
+#define HETCCL_WORDS(EACH, name, Op)                                                                                   \
+    EACH(hetccl_reduce_##name##_i8, Op, i8, i8_words)                                                                  \
+    EACH(hetccl_reduce_##name##_u8, Op, u8, u8_words)                                                                  \
+    EACH(hetccl_reduce_##name##_i16, Op, i16, i16_words)                                                               \
+    EACH(hetccl_reduce_##name##_u16, Op, u16, u16_words)                                                               \
     EACH(hetccl_reduce_##name##_i32, Op, i32, i32)                                                                     \
     EACH(hetccl_reduce_##name##_u32, Op, u32, u32)                                                                     \
     EACH(hetccl_reduce_##name##_i64, Op, i64, i64)                                                                     \
@@ -705,26 +759,28 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     EACH(hetccl_reduce_##name##_i32_i32, Op, i32_i32, i32_i32)                                                         \
     EACH(hetccl_reduce_##name##_i16_i32, Op, i16_i32, i16_i32)
 
-#define HETCCL_NUMBERS(EACH, name, Op)                                                                                 \
-    HETCCL_INTEGERS(EACH, name, Op)                                                                                    \
-    HETCCL_FLOATS(EACH, name, Op)
-
 #define HETCCL_KERNELS(EACH)                                                                                           \
     EACH(hetccl_copy, Copy, u8, u32)                                                                                   \
-    HETCCL_NUMBERS(EACH, sum, Sum)                                                                                     \
+    HETCCL_WORDS(EACH, sum, Sum)                                                                                       \
+    HETCCL_FLOATS(EACH, sum, Sum)                                                                                      \
     HETCCL_COMPLEX(EACH, sum, Sum)                                                                                     \
-    HETCCL_NUMBERS(EACH, prod, Prod)                                                                                   \
+    HETCCL_INTEGERS(EACH, prod, Prod)                                                                                  \
+    HETCCL_FLOATS(EACH, prod, Prod)                                                                                    \
     HETCCL_COMPLEX(EACH, prod, Prod)                                                                                   \
-    HETCCL_NUMBERS(EACH, min, Min)                                                                                     \
-    HETCCL_NUMBERS(EACH, max, Max)                                                                                     \
-    HETCCL_NUMBERS(EACH, avg, Avg)                                                                                     \
-    HETCCL_NUMBERS(EACH, premulsum, Premulsum)                                                                         \
+    HETCCL_WORDS(EACH, min, Min)                                                                                       \
+    HETCCL_FLOATS(EACH, min, Min)                                                                                      \
+    HETCCL_WORDS(EACH, max, Max)                                                                                       \
+    HETCCL_FLOATS(EACH, max, Max)                                                                                      \
+    HETCCL_INTEGERS(EACH, avg, Avg)                                                                                    \
+    HETCCL_FLOATS(EACH, avg, Avg)                                                                                      \
+    HETCCL_INTEGERS(EACH, premulsum, Premulsum)                                                                        \
+    HETCCL_FLOATS(EACH, premulsum, Premulsum)                                                                          \
     HETCCL_BITS(EACH, band, Band)                                                                                      \
     HETCCL_BITS(EACH, bor, Bor)                                                                                        \
     HETCCL_BITS(EACH, bxor, Bxor)                                                                                      \
-    HETCCL_LOGIC(EACH, land, Land)                                                                                     \
-    HETCCL_LOGIC(EACH, lor, Lor)                                                                                       \
-    HETCCL_LOGIC(EACH, lxor, Lxor)                                                                                     \
+    HETCCL_WORDS(EACH, land, Land)                                                                                     \
+    HETCCL_WORDS(EACH, lor, Lor)                                                                                       \
+    HETCCL_WORDS(EACH, lxor, Lxor)                                                                                     \
     HETCCL_PAIRS(EACH, minloc, Minloc)                                                                                 \
     HETCCL_PAIRS(EACH, maxloc, Maxloc)
 

@@ -110,7 +110,7 @@ fn nvrtc() -> Result<(PathBuf, PathBuf)> {
     Ok((python, folder))
 }
 
-/// Drops comments, empty lines and indentation, and marks where each kernel begins.
+/// Drops comments, empty lines, indentation and what NVRTC's own headers leave behind, and marks where each kernel begins.
 fn compact(ptx: &str) -> String {
     let mut text = format!(
         "// The kernels of reduce.h, made by `cargo xtask kernels` with NVRTC {NVRTC}: not to be edited.\n\
@@ -118,7 +118,8 @@ fn compact(ptx: &str) -> String {
     );
     for line in ptx.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if words.is_empty() || words[0].starts_with("//") {
+        let of_no_kernel = |word: &str| word.starts_with("//") || word == ".global";
+        if words.first().is_none_or(|word| of_no_kernel(word)) {
             continue;
         }
         if words.starts_with(&[".visible", ".entry"]) {
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn compact_ptx_keeps_the_code() {
-        let ptx = "//\n// Compiler\n.version 8.0\n\n\t// .globl\ta\n.visible .entry a(\n)\n{\n\tadd.s32 \t%r1, %r2, %r3;\n}\n";
+        let ptx = "//\n// Compiler\n.version 8.0\n.global .u64 x = 1;\n\n\t// .globl\ta\n.visible .entry a(\n)\n{\n\tadd.s32 \t%r1, %r2, %r3;\n}\n";
         let text = compact(ptx);
         let code: Vec<&str> = text.lines().skip(2).collect();
         let expected = [
