@@ -6,18 +6,22 @@
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::{memory, window};
 
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Handlers that were there before, one per signal. Replaced ones are never freed: a handler may be reading.
+/// Handlers of others that were there before, one per signal. Replaced ones are never freed: a handler may be reading.
 static PREVIOUS: [AtomicPtr<libc::sigaction>; 2] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+/// The handler of another emulated driver in this process, 0 for none. Each asks the other about addresses that it does
+/// not know, so it does not matter which is on top.
+static OTHER_DRIVER: AtomicUsize = AtomicUsize::new(0);
+/// How often the handler is in its own call chain.
+static DEPTH: AtomicUsize = AtomicUsize::new(0);
 /// File for the lines, -1 for none.
 static FAULTS: AtomicI32 = AtomicI32::new(-1);
-static PASSING_ON: AtomicBool = AtomicBool::new(false);
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
@@ -33,10 +37,14 @@ pub fn install() {
             libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr());
             current.assume_init()
         };
-        if is_emulator(current.sa_sigaction) {
+        if current.sa_sigaction == handle as Handler as usize {
             continue;
         }
-        PREVIOUS[index].store(Box::into_raw(Box::new(current)), Ordering::Release);
+        if is_emulator(current.sa_sigaction) {
+            OTHER_DRIVER.store(current.sa_sigaction, Ordering::Release);
+        } else {
+            PREVIOUS[index].store(Box::into_raw(Box::new(current)), Ordering::Release);
+        }
         // SAFETY: `sigaction` is plain data, and the handler has the signature that SA_SIGINFO asks for.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -48,11 +56,8 @@ pub fn install() {
     }
 }
 
-/// Is it this handler, or that of another emulated driver in this process?
+/// Is it the handler of another emulated driver?
 fn is_emulator(handler: usize) -> bool {
-    if handler == handle as Handler as usize {
-        return true;
-    }
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr takes any address and fills the structure when it knows the object, whose name then is a string.
     let name = unsafe {
@@ -112,26 +117,30 @@ fn die(signal: i32) {
     }
 }
 
+/// To the other driver; when that does not know the address either and asks back, to whoever was there before.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let index = usize::from(signal == SIGNALS[1]);
-    let previous = PREVIOUS[index].load(Ordering::Acquire);
-    // A handler that itself came from here would go round in circles.
-    if previous.is_null() || PASSING_ON.swap(true, Ordering::Relaxed) {
-        return die(signal);
-    }
-    // SAFETY: stored by `install` and never freed; a handler that is neither default nor ignore has the signature that
-    // its flags say.
+    let depth = DEPTH.fetch_add(1, Ordering::Relaxed);
+    let other = OTHER_DRIVER.load(Ordering::Acquire);
+    let previous = PREVIOUS[usize::from(signal == SIGNALS[1])].load(Ordering::Acquire);
+    // SAFETY: a handler of another driver has the signature of this one; previous ones are stored by `install` and never
+    // freed, and one that is neither default nor ignore has the signature that its flags say.
     unsafe {
-        let previous = &*previous;
-        match previous.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => die(signal),
-            handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+        match previous.as_ref().map(|previous| (previous.sa_sigaction, previous.sa_flags)) {
+            _ if depth == 0 && other != 0 => {
+                std::mem::transmute::<usize, Handler>(other)(signal, info, context);
+            }
+            // From here back to here without end.
+            _ if depth > 1 => die(signal),
+            None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => die(signal),
+            Some((handler, flags)) if flags & libc::SA_SIGINFO != 0 => {
                 std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
             }
-            handler => std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal),
+            Some((handler, _)) => {
+                std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
+            }
         }
     }
-    PASSING_ON.store(false, Ordering::Relaxed);
+    DEPTH.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Text without allocation.
