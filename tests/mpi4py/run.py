@@ -1,7 +1,7 @@
-"""Runs one module of mpi4py's test suite and notes each test's outcome as it goes.
+"""Runs a module or some tests of mpi4py's test suite and notes each test's outcome as it goes.
 
-Usage: mpirun -n N python run.py TESTS RESULTS MODULE
-RESULTS/RANK gets a line "start TEST" when a test begins and "ok|failed|skipped TEST" when it ends.
+Usage: mpirun -n N python run.py TESTS RESULTS NAME...
+RESULTS/RANK gets a line "start TEST" for each test beforehand, and "ok|failed|skipped TEST" when it ends.
 """
 
 import os
@@ -24,7 +24,6 @@ class Notes(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
         self.outcome = "ok"
-        self.note("start", test)
 
     def stopTest(self, test):
         super().stopTest(test)
@@ -52,17 +51,28 @@ class Notes(unittest.TestResult):
         self.outcome = "skipped"
 
 
+def flat(suite):
+    """The tests of a suite of suites."""
+    for part in suite:
+        if isinstance(part, unittest.TestSuite):
+            yield from flat(part)
+        else:
+            yield part
+
+
 def main():
-    tests, results, module = sys.argv[1:4]
+    tests, results, *names = sys.argv[1:]
     sys.path.insert(0, tests)
     os.chdir(os.path.dirname(tests))
     # Like the suite's own runner: the module's hooks may expect the test folder's name.
-    suite = unittest.defaultTestLoader.loadTestsFromName(module)
+    suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
     with open(os.path.join(results, str(rank)), "w", encoding="utf-8") as file:
         outcome = Notes(file)
+        for test in flat(suite):
+            outcome.note("start", test)
         suite.run(outcome)
     return 0 if outcome.wasSuccessful() else 1
 
