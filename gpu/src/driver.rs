@@ -1,6 +1,5 @@
 //! What hetccl asks of a vendor's driver.
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 
 use hetccl_core::MemoryType;
@@ -59,10 +58,6 @@ impl Stream {
 /// A mark in a stream; the driver's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub usize);
-
-/// Loaded kernels; the driver's own number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Module(pub usize);
 
 /// One kernel; the driver's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,23 +202,11 @@ pub trait Driver: Send {
     /// Gives device memory back. Waits for the device.
     fn free(&self, context: Context, address: usize);
 
-    /// hetccl's kernels for this device, as [`load`](Driver::load) takes them.
+    /// One of hetccl's kernels, made ready for the context. Slow; the result is good for as long as the context is.
     ///
     /// # Errors
-    /// [`Error::NoKernels`], with what was looked for.
-    fn kernels(&self, context: Context) -> Result<Cow<'static, [u8]>, Error>;
-
-    /// Loads kernels.
-    ///
-    /// # Errors
-    /// [`Error::Call`], when the image is not for this device.
-    fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error>;
-
-    /// A kernel by name.
-    ///
-    /// # Errors
-    /// [`Error::Call`].
-    fn function(&self, context: Context, module: Module, name: &CStr) -> Result<Function, Error>;
+    /// [`Error::NoKernels`] with what was looked for, or [`Error::Call`].
+    fn kernel(&self, context: Context, name: &CStr) -> Result<Function, Error>;
 
     /// Queues a kernel.
     ///

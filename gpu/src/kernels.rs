@@ -5,15 +5,16 @@ use std::ffi::CString;
 
 use hetccl_core::{Datatype, ReductionOp};
 
-use crate::driver::{Context, Driver, Function, Launch, Module, Stream};
+use crate::driver::{Context, Driver, Function, Launch, Stream};
 use crate::error::Error;
 
 /// Threads of a block.
-const THREADS: u32 = 256;
+const THREADS: u32 = 512;
 /// Most blocks of a launch; each thread goes on to the next element until all are done.
-const MOST_BLOCKS: usize = 1024;
+/// Eight blocks for each of an H200's 132 multiprocessors; see `kernels/README.md` for what was measured.
+const MOST_BLOCKS: usize = 1056;
 /// Bytes that a block takes at least.
-const BLOCK_BYTES: usize = 16 << 10;
+const BLOCK_BYTES: usize = 32 << 10;
 
 /// Most inputs of one launch.
 pub const MOST_INPUTS: usize = 8;
@@ -21,8 +22,7 @@ pub const MOST_INPUTS: usize = 8;
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
-    module: Option<Result<Module, Error>>,
-    functions: HashMap<(ReductionOp, Datatype), Function>,
+    functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -65,15 +65,11 @@ impl Kernels {
         op: ReductionOp,
         datatype: Datatype,
     ) -> Result<Function, Error> {
-        if let Some(&function) = self.functions.get(&(op, datatype)) {
-            return Ok(function);
-        }
-        let load = || driver.kernels(context).and_then(|image| driver.load(context, &image));
-        let module = self.module.get_or_insert_with(load).clone()?;
-        let name = CString::new(name(op, datatype)).unwrap_or_default();
-        let function = driver.function(context, module, &name)?;
-        self.functions.insert((op, datatype), function);
-        Ok(function)
+        let load = || {
+            let name = CString::new(name(op, datatype)).unwrap_or_default();
+            driver.kernel(context, &name)
+        };
+        self.functions.entry((op, datatype)).or_insert_with(load).clone()
     }
 }
 

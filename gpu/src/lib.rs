@@ -20,8 +20,8 @@ mod kernels;
 
 pub use block::Block;
 pub use driver::{
-    Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Module,
-    Place, Stream, Vendor,
+    Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
+    Stream, Vendor,
 };
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};

@@ -171,3 +171,38 @@ fn without_gpus_device_buffers_are_not_looked_for() {
     let memory = ("host", "host");
     Case { ranks: 2, memory, parameters: &parameters, ..Case::default() }.check();
 }
+
+/// The program checks that every rank gets an error; the driver's words and the rank must be told.
+fn trouble(case: &Case<'_>, argument: &str, words: &[&str]) {
+    let Some(output) = case.output("device_errors", &[argument]) else { return };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{argument}\n{}", command::tail(&output));
+    for word in words {
+        assert!(told.contains(word), "{word:?} is not told:\n{told}");
+    }
+}
+
+#[test]
+fn a_freed_buffer_is_an_error_that_says_so() {
+    trouble(&Case::default(), "freed", &["is not device memory", "freed"]);
+}
+
+#[test]
+fn a_failed_launch_is_an_error_on_every_rank() {
+    let environment =
+        [("HETCCL_EMULATOR_HIP_DEVICES", "0"), ("HETCCL_EMULATOR_FAIL", "cuLaunchKernel:1:719")];
+    let case = Case { ranks: 3, environment: &environment, ..Case::default() };
+    trouble(
+        &case,
+        "failing",
+        &["cuLaunchKernel", "CUDA_ERROR_LAUNCH_FAILED", "allreduce", "rank 0"],
+    );
+}
+
+#[test]
+fn a_full_device_is_no_obstacle() {
+    // Scratch memory on the device is refused, so copies in host memory serve.
+    let environment = [("HETCCL_EMULATOR_MEMORY_BYTES", "2200000")];
+    let memory = ("cuda", "cuda");
+    Case { ranks: 3, memory, environment: &environment, ..Case::default() }.check();
+}

@@ -2,16 +2,16 @@
 //!
 //! Source: CUDA Driver API reference manual; function names there.
 
+mod ptx;
 mod result;
 
-use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Module, Place, Stream, Vendor,
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
 };
 use crate::error::Error;
 use result::{check, load};
@@ -24,9 +24,6 @@ const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: u32 = 1;
-
-/// The kernels in NVIDIA's assembly language, which the driver compiles for the device it has.
-const KERNELS: &str = concat!(include_str!("../../kernels/reduce.ptx"), "\0");
 
 /// The driver of this process.
 #[derive(Debug)]
@@ -252,27 +249,21 @@ impl Driver for Cuda {
         let _ = unsafe { sys::cuMemFree_v2(address as u64) };
     }
 
-    fn kernels(&self, _: Context) -> Result<Cow<'static, [u8]>, Error> {
-        Ok(Cow::Borrowed(KERNELS.as_bytes()))
-    }
-
-    fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {
+    fn kernel(&self, context: Context, name: &CStr) -> Result<Function, Error> {
+        let image = ptx::module(name)?;
         let _current = Current::new(context)?;
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the image is complete; text ends with a zero byte, as callers see to.
-        check("cuModuleLoadData", unsafe {
-            sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast())
-        })?;
-        Ok(Module(module.expose_provenance()))
-    }
-
-    fn function(&self, context: Context, module: Module, name: &CStr) -> Result<Function, Error> {
-        let _current = Current::new(context)?;
-        let mut function = std::ptr::null_mut();
-        // SAFETY: the module was loaded by this driver in this context.
-        check("cuModuleGetFunction", unsafe {
-            sys::cuModuleGetFunction(&raw mut function, pointer(module.0), name.as_ptr())
-        })?;
+        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: complete text with a zero byte at its end; places for the results. The module stays loaded.
+        unsafe {
+            check(
+                "cuModuleLoadData",
+                sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast()),
+            )?;
+            check(
+                "cuModuleGetFunction",
+                sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()),
+            )?;
+        }
         Ok(Function(function.expose_provenance()))
     }
 

@@ -3,13 +3,14 @@
 mod compile;
 mod sys;
 
-use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Module, Place, Stream, Vendor,
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
 };
 use crate::error::Error;
 use sys::{Hip as Library, Status};
@@ -29,6 +30,8 @@ pub(crate) struct Hip {
     devices: u32,
     /// `hipRuntimeGetVersion`: major * 10,000,000 + minor * 100,000 + patch.
     version: c_int,
+    /// The kernels' module, by device.
+    modules: RefCell<HashMap<Context, Result<usize, Error>>>,
 }
 
 impl Hip {
@@ -38,7 +41,8 @@ impl Hip {
     /// No library, one that is too old, no device, or what `hipInit` says.
     pub(crate) fn new() -> Result<Hip, Error> {
         let library = Library::load()?;
-        let mut hip = Hip { library, devices: 0, version: 0 };
+        let modules = RefCell::new(HashMap::new());
+        let mut hip = Hip { library, devices: 0, version: 0, modules };
         let (mut devices, mut version): (c_int, c_int) = (0, 0);
         // SAFETY: places for the results.
         unsafe {
@@ -52,6 +56,17 @@ impl Hip {
             return Err(Error::NoDevice { vendor: Vendor::Rocm });
         }
         Ok(hip)
+    }
+
+    /// Compiles and loads the kernels for the current device.
+    fn load(&self) -> Result<usize, Error> {
+        let image = compile::compile(KERNELS)?;
+        let mut module = std::ptr::null_mut::<c_void>();
+        // SAFETY: a complete image; a place for the result.
+        self.check("hipModuleLoadData", unsafe {
+            (self.library.module_load)(&raw mut module, image.as_ptr().cast())
+        })?;
+        Ok(module.expose_provenance())
     }
 
     fn major(&self) -> c_int {
@@ -303,27 +318,14 @@ impl Driver for Hip {
         let _ = unsafe { (self.library.free)(pointer(address)) };
     }
 
-    fn kernels(&self, context: Context) -> Result<Cow<'static, [u8]>, Error> {
+    fn kernel(&self, context: Context, name: &CStr) -> Result<Function, Error> {
         let _current = self.current(context)?;
-        compile::compile(KERNELS).map(Cow::Owned)
-    }
-
-    fn load(&self, context: Context, image: &[u8]) -> Result<Module, Error> {
-        let _current = self.current(context)?;
-        let mut module = std::ptr::null_mut::<c_void>();
-        // SAFETY: the image is complete, as callers see to.
-        self.check("hipModuleLoadData", unsafe {
-            (self.library.module_load)(&raw mut module, image.as_ptr().cast())
-        })?;
-        Ok(Module(module.expose_provenance()))
-    }
-
-    fn function(&self, context: Context, module: Module, name: &CStr) -> Result<Function, Error> {
-        let _current = self.current(context)?;
+        let mut modules = self.modules.borrow_mut();
+        let module = modules.entry(context).or_insert_with(|| self.load()).clone()?;
         let mut function = std::ptr::null_mut::<c_void>();
-        // SAFETY: the module was loaded by this driver on this device.
+        // SAFETY: the module was loaded for this device, which is current; a place for the result.
         self.check("hipModuleGetFunction", unsafe {
-            (self.library.module_function)(&raw mut function, pointer(module.0), name.as_ptr())
+            (self.library.module_function)(&raw mut function, pointer(module), name.as_ptr())
         })?;
         Ok(Function(function.expose_provenance()))
     }

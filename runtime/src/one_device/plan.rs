@@ -139,3 +139,106 @@ fn reduce(work: &mut Vec<Work>, inputs: Vec<Region>, into: Region) {
     }
     work.push(Work::Reduce { inputs, into });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hetccl_core::{Address, Layout, MemoryType, Rank, Root};
+
+    const BLOCK: usize = 4;
+
+    fn region(address: usize, len_bytes: usize) -> Region {
+        Region { address: Address(address), len_bytes, memory: MemoryType::Cuda }
+    }
+
+    fn ranks(size: usize, in_place: bool) -> Vec<Buffers> {
+        let len = BLOCK * size;
+        let buffers = |r| Buffers {
+            input: region(0x1000 * (r + 1), len),
+            output: region(0x10_0000 * (r + 1), len),
+            in_place,
+        };
+        (0..size).map(buffers).collect()
+    }
+
+    /// Runs a plan on memory where each input block is a set of one (rank, block), and says what the outputs hold.
+    fn results(
+        collective: Collective,
+        size: usize,
+        in_place: bool,
+        root: usize,
+    ) -> Vec<Vec<Vec<(usize, usize)>>> {
+        let mut call = Call::new(collective, 0, size, Layout::uniform(1));
+        call.in_place = in_place;
+        if collective.rooted() {
+            call.root = Root::Rank(Rank::from(root));
+        }
+        assert!(knows(&call));
+        let ranks = ranks(size, in_place);
+        let mut memory = std::collections::BTreeMap::<usize, Vec<(usize, usize)>>::new();
+        for (r, buffers) in ranks.iter().enumerate() {
+            let from = if in_place { buffers.output } else { buffers.input };
+            for block in 0..size {
+                memory.insert(from.address.0 + block * BLOCK, vec![(r, block)]);
+            }
+        }
+        for work in plan(&call, &ranks, BLOCK) {
+            let (inputs, into) = match work {
+                Work::Copy { from, into } => (vec![from], into),
+                Work::Reduce { inputs, into } => (inputs, into),
+            };
+            for offset in (0..into.len_bytes).step_by(BLOCK) {
+                let read = |input: &Region| memory[&(input.address.0 + offset)].clone();
+                let value = inputs.iter().flat_map(read).collect();
+                memory.insert(into.address.0 + offset, value);
+            }
+        }
+        let output = |buffers: &Buffers| {
+            let block = |i| memory.get(&(buffers.output.address.0 + i * BLOCK)).cloned();
+            (0..size).map(|i| block(i).unwrap_or_default()).collect()
+        };
+        ranks.iter().map(output).collect()
+    }
+
+    #[test]
+    fn contributions_arrive_once_and_in_rank_order() {
+        for size in 1..6 {
+            let all = |block| (0..size).map(|r| (r, block)).collect::<Vec<_>>();
+            for in_place in [false, true] {
+                for output in results(Collective::Allreduce, size, in_place, 0) {
+                    assert_eq!(output[0], all(0));
+                }
+                let gathered = results(Collective::Allgather, size, in_place, 0);
+                for output in gathered {
+                    let own = |i| if in_place { (i, i) } else { (i, 0) };
+                    assert_eq!(output, (0..size).map(|i| vec![own(i)]).collect::<Vec<_>>());
+                }
+            }
+            for (j, output) in results(Collective::Alltoall, size, false, 0).iter().enumerate() {
+                assert_eq!(output, &(0..size).map(|i| vec![(i, j)]).collect::<Vec<_>>());
+            }
+            for (j, output) in
+                results(Collective::ReduceScatterBlock, size, false, 0).iter().enumerate()
+            {
+                assert_eq!(output[0], all(j));
+            }
+            for (j, output) in results(Collective::Scan, size, false, 0).iter().enumerate() {
+                assert_eq!(output[0], all(0)[..=j]);
+            }
+            for (j, output) in results(Collective::Exscan, size, false, 0).iter().enumerate() {
+                assert_eq!(output[0], all(0)[..j]);
+            }
+            for root in 0..size {
+                assert_eq!(results(Collective::Reduce, size, false, root)[root][0], all(0));
+                let gathered = &results(Collective::Gather, size, false, root)[root];
+                assert_eq!(gathered, &(0..size).map(|i| vec![(i, 0)]).collect::<Vec<_>>());
+                let scattered = results(Collective::Scatter, size, false, root);
+                let bcast = results(Collective::Bcast, size, false, root);
+                for j in 0..size {
+                    assert_eq!(scattered[j][0], vec![(root, j)]);
+                    assert!(j == root || bcast[j][0] == vec![(root, 0)]);
+                }
+            }
+        }
+    }
+}

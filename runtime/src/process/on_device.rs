@@ -137,7 +137,12 @@ impl Process {
             && let Some(lane) = resident::common_lane(gpus, buffers)?
             && Resident::can_reduce(gpus, lane, request.reduction)
         {
-            return Ok(Some(OnDevice::Resident(Resident::begin(gpus, lane, scratch_bytes)?)));
+            match Resident::begin(gpus, lane, scratch_bytes) {
+                Ok(resident) => return Ok(Some(OnDevice::Resident(resident))),
+                // The device may be full: host memory then does. Other trouble shows there as well.
+                Err(hetccl_gpu::Error::Call { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         let fill = request.fill_output || request.call.in_place;
         Ok(Some(OnDevice::Staged(Staging::begin(gpus, request.input, request.output, fill)?)))
