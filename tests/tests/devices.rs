@@ -203,6 +203,8 @@ fn a_failed_launch_is_an_error_on_every_rank() {
 fn a_full_device_is_no_obstacle() {
     // Scratch memory on the device is refused, so copies in host memory serve.
     let environment = [("HETCCL_EMULATOR_MEMORY_BYTES", "2200000")];
+    let parameters = ["coll_hetccl_pinned_keep_bytes", "0"];
     let memory = ("cuda", "cuda");
-    Case { ranks: 3, memory, environment: &environment, ..Case::default() }.check();
+    let case = Case { ranks: 3, memory, environment: &environment, ..Case::default() };
+    Case { parameters: &parameters, ..case }.check();
 }
