@@ -26,7 +26,7 @@ struct Driver {
     names: &'static [&'static str],
 }
 
-const DRIVERS: [Driver; 2] = [
+const DRIVERS: [Driver; 3] = [
     Driver {
         package: "hetccl-emulated-cuda",
         built: "libhetccl_emulated_cuda.so",
@@ -36,6 +36,11 @@ const DRIVERS: [Driver; 2] = [
         package: "hetccl-emulated-hip",
         built: "libhetccl_emulated_hip.so",
         names: &["libamdhip64.so.6", "libamdhip64.so"],
+    },
+    Driver {
+        package: "hetccl-emulated-level-zero",
+        built: "libhetccl_emulated_level_zero.so",
+        names: &["libze_loader.so.1", "libze_loader.so"],
     },
 ];
 

@@ -103,7 +103,7 @@ fn wait_value(
         bytes,
         value,
         u64::MAX,
-        Comparison::from_flags(flags)?,
+        Comparison::from_flags(flags, Comparison::AtLeastCyclic)?,
     )
 }
 

@@ -108,7 +108,7 @@ entries! {
     }
 
     fn hipFree(pointer: usize) {
-        free(pointer, Code::INVALID_VALUE, |kind| matches!(kind, Kind::Device | Kind::Pool | Kind::Managed))
+        free(pointer, Code::INVALID_DEVICE_POINTER, |kind| matches!(kind, Kind::Device | Kind::Pool | Kind::Managed))
     }
 
     fn hipHostMalloc / hipHostAlloc / hipExtHostAlloc(pointer: Out<usize>, bytes: usize, flags: u32) {
