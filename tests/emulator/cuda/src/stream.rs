@@ -111,6 +111,11 @@ fn write_value(stream: usize, address: usize, bytes: usize, value: u64) -> Resul
     event::write_value(&get(stream)?, address, bytes, value)
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<MemoryOperation>() == 48);
+};
+
 entries! {
     fn cuStreamCreate(stream: Out<usize>, flags: u32) {
         create(stream, flags, 0)

@@ -89,6 +89,11 @@ fn attribute(data: Out<c_void>, attribute: i32, pointer: usize) -> Result<(), Co
     }
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<PointerAttributes>() == 32);
+};
+
 entries! {
     fn hipMalloc(pointer: Out<usize>, bytes: usize) {
         allocate(pointer, Kind::Device, bytes, 0)

@@ -139,6 +139,12 @@ fn signal_of(event: usize) -> Result<Option<Signal>, Code> {
     if event == 0 { Ok(None) } else { get(event).map(Some) }
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<QueueDescription>() == 40);
+    assert!(size_of::<FenceDescription>() == 24);
+};
+
 entries! {
     fn zeCommandQueueCreate(context: usize, device: usize, description: In<QueueDescription>, queue: Out<usize>) {
         queue.check()?;

@@ -231,6 +231,15 @@ chained!(
     IpcProperties
 );
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<DeviceProperties>() == 368);
+    assert!(size_of::<ComputeProperties>() == 88);
+    assert!(size_of::<MemoryProperties>() == 296);
+    assert!(size_of::<QueueGroupProperties>() == 40);
+    assert!(size_of::<IpcProperties>() == 24);
+};
+
 entries! {
     fn zeInit(_flags: u32) {
         init()

@@ -62,6 +62,12 @@ pub(crate) fn limit(timeout_ns: u64) -> Duration {
     Duration::from_nanos(timeout_ns)
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<PoolDescription>() == 24);
+    assert!(size_of::<EventDescription>() == 32);
+};
+
 entries! {
     fn zeEventPoolCreate(
         context: usize, description: In<PoolDescription>, _count: u32, _devices: In<usize>, pool: Out<usize>

@@ -42,6 +42,11 @@ fn find(context: usize, pointer: usize) -> Result<Arc<Allocation>, Code> {
     memory::find(pointer).filter(|found| found.context == context).ok_or(Code::INVALID_VALUE)
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<AllocationProperties>() == 40);
+};
+
 entries! {
     fn zeMemAllocDevice(
         context: usize, _description: In<u8>, bytes: usize, _alignment: usize, device: usize, pointer: Out<usize>

@@ -68,6 +68,12 @@ pub(crate) fn launch(handle: usize, groups: GroupCount) -> Result<impl Fn() + Se
     kernel.kernel.operation(arguments, Shape { grid: groups.0, block: group })
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<ModuleDescription>() == 56);
+    assert!(size_of::<KernelDescription>() == 32);
+};
+
 entries! {
     fn zeModuleCreate(
         context: usize, device: usize, description: In<ModuleDescription>, module: Out<usize>, log: Out<usize>
