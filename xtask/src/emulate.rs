@@ -26,7 +26,7 @@ struct Driver {
     names: &'static [&'static str],
 }
 
-const DRIVERS: [Driver; 3] = [
+const DRIVERS: [Driver; 4] = [
     Driver {
         package: "hetccl-emulated-cuda",
         built: "libhetccl_emulated_cuda.so",
@@ -41,6 +41,11 @@ const DRIVERS: [Driver; 3] = [
         package: "hetccl-emulated-hiprtc",
         built: "libhetccl_emulated_hiprtc.so",
         names: &["libhiprtc.so.6", "libhiprtc.so"],
+    },
+    Driver {
+        package: "hetccl-emulated-level-zero",
+        built: "libhetccl_emulated_level_zero.so",
+        names: &["libze_loader.so.1", "libze_loader.so"],
     },
 ];
 

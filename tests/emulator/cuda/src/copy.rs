@@ -85,6 +85,11 @@ fn copy_2d(what: In<Copy2d>, stream: usize, wait: Wait) -> Result<(), Code> {
     copy::rows(&stream::get(stream)?, to, from, extent, wait)
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<Copy2d>() == 128);
+};
+
 entries! {
     fn cuMemcpy = cuMemcpy_ptds(to: usize, from: usize, bytes: usize) {
         typed(to, from, bytes, [false, false], 0, Wait::Sync)

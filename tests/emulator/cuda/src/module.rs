@@ -68,6 +68,11 @@ fn attribute_of(attribute: i32) -> Result<i32, Code> {
     })
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<LaunchConfiguration>() == 56);
+};
+
 entries! {
     fn cuModuleLoad(module: Out<usize>, path: Text) {
         module.check()?;

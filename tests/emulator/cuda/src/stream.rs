@@ -103,13 +103,18 @@ fn wait_value(
         bytes,
         value,
         u64::MAX,
-        Comparison::from_flags(flags)?,
+        Comparison::from_flags(flags, Comparison::AtLeastCyclic)?,
     )
 }
 
 fn write_value(stream: usize, address: usize, bytes: usize, value: u64) -> Result<(), Code> {
     event::write_value(&get(stream)?, address, bytes, value)
 }
+
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<MemoryOperation>() == 48);
+};
 
 entries! {
     fn cuStreamCreate(stream: Out<usize>, flags: u32) {

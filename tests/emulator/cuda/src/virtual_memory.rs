@@ -49,6 +49,12 @@ fn device_of(properties: &Properties) -> Result<usize, Code> {
     checked(properties.location.number)
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<Properties>() == 32);
+    assert!(size_of::<Access>() == 12);
+};
+
 entries! {
     fn cuMemGetAllocationGranularity(granularity: Out<usize>, properties: In<Properties>, _option: i32) {
         device_of(&properties.get()?)?;

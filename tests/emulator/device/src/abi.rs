@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use crate::{Code, failure};
+use crate::{Code, failure, is_fork_child};
 
 /// Exported functions.
 ///
@@ -54,9 +54,15 @@ macro_rules! entries {
     };
 }
 
-/// Runs an exported function's body: counts the call, holds panics back, makes the result a code.
+/// Runs an exported function's body: counts the call, refuses it after `fork`, holds panics back, makes the result a code.
 pub fn enter(function: &str, body: impl FnOnce() -> Result<(), Code>) -> i32 {
-    let checked = || failure::check(function).and_then(|()| body());
+    let checked = || {
+        if is_fork_child() {
+            return Err(Code::NOT_INITIALIZED);
+        }
+        failure::check(function)?;
+        body()
+    };
     match catch_unwind(AssertUnwindSafe(checked)) {
         Ok(Ok(())) => 0,
         Ok(Err(code)) => code.0,
@@ -96,6 +102,14 @@ impl<T> Out<T> {
     /// Refuses null, before there is a result.
     pub fn check(self) -> Result<(), Code> {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// The value that is there, for arguments that go both ways.
+    pub fn get(self) -> Result<T, Code>
+    where
+        T: Copy,
+    {
+        In(self.0.cast_const()).get()
     }
 
     /// Did the caller pass null?

@@ -136,6 +136,29 @@ pub fn fill(
     Ok(())
 }
 
+/// A copy of one row, to run once or more: what a command list keeps.
+pub fn operation(to: usize, from: usize, bytes: usize) -> Result<impl Fn() + Send + Sync, Code> {
+    let extent = Extent::line(bytes);
+    let (target, source) = (Span::of(to, bytes)?, Span::of(from, bytes)?);
+    Ok(move || move_rows(target.address(), bytes, source.address(), bytes, extent))
+}
+
+/// A fill of one row, to run once or more. The pattern's size divides the row's.
+pub fn fill_operation(
+    to: usize,
+    pattern: &[u8],
+    bytes: usize,
+) -> Result<impl Fn() + Send + Sync + use<>, Code> {
+    if pattern.is_empty() || bytes % pattern.len() != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let target = Span::of(to, bytes)?;
+    let row = pattern.repeat(bytes / pattern.len());
+    Ok(move || {
+        move_rows(target.address(), bytes, row.as_ptr() as usize, bytes, Extent::line(bytes))
+    })
+}
+
 fn stage(source: &Span, pitch_bytes: usize, extent: Extent) -> Vec<u8> {
     let mut staged = vec![0; extent.width_bytes * extent.height];
     move_rows(

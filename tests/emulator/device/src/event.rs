@@ -159,24 +159,26 @@ impl Drop for Event {
     }
 }
 
-/// How a wait for a value in memory compares. The value is taken as `masked` by the caller's mask.
+/// How a wait for a value in memory compares.
 #[derive(Clone, Copy, Debug)]
 pub enum Comparison {
-    /// At least the value, going round: the difference is not negative.
+    /// At least the value, going round: the difference is not negative (CUDA).
+    AtLeastCyclic,
+    /// At least the value (HIP).
     AtLeast,
     /// The value.
     Equal,
     /// Has a bit in common.
     And,
-    /// Not all bits of both are 1: `!(memory | value)` is not 0.
+    /// Not all bits are 1 in one or the other.
     Nor,
 }
 
 impl Comparison {
-    /// From the flags of CUDA and HIP.
-    pub fn from_flags(flags: u32) -> Result<Comparison, Code> {
+    /// From the flags of CUDA and HIP, which mean different things by "at least".
+    pub fn from_flags(flags: u32, at_least: Comparison) -> Result<Comparison, Code> {
         match flags & 0xff {
-            0 => Ok(Comparison::AtLeast),
+            0 => Ok(at_least),
             1 => Ok(Comparison::Equal),
             2 => Ok(Comparison::And),
             3 => Ok(Comparison::Nor),
@@ -184,16 +186,18 @@ impl Comparison {
         }
     }
 
-    fn holds(self, memory: u64, value: u64, bytes: usize) -> bool {
+    fn holds(self, memory: u64, value: u64, mask: u64, bytes: usize) -> bool {
         let used = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let masked = memory & mask;
         match self {
-            Comparison::AtLeast if bytes == 4 => {
-                (memory as u32).wrapping_sub(value as u32) as i32 >= 0
+            Comparison::AtLeastCyclic if bytes == 4 => {
+                (masked as u32).wrapping_sub(value as u32) as i32 >= 0
             }
-            Comparison::AtLeast => memory.wrapping_sub(value) as i64 >= 0,
-            Comparison::Equal => memory == value,
-            Comparison::And => memory & value != 0,
-            Comparison::Nor => !(memory | value) & used != 0,
+            Comparison::AtLeastCyclic => masked.wrapping_sub(value) as i64 >= 0,
+            Comparison::AtLeast => masked >= value,
+            Comparison::Equal => masked == value,
+            Comparison::And => masked & value != 0,
+            Comparison::Nor => !(masked | (value & mask)) & used != 0,
         }
     }
 }
@@ -208,9 +212,7 @@ pub fn wait_value(
     comparison: Comparison,
 ) -> Result<(), Code> {
     let span = value_span(address, bytes)?;
-    stream.enqueue(move || {
-        poll(|| comparison.holds(load(&span, bytes) & mask, value & mask, bytes))
-    })?;
+    stream.enqueue(move || poll(|| comparison.holds(load(&span, bytes), value, mask, bytes)))?;
     Ok(())
 }
 
@@ -281,10 +283,13 @@ mod tests {
 
     #[test]
     fn comparisons() {
-        assert!(Comparison::AtLeast.holds(2, u64::from(u32::MAX), 4));
-        assert!(!Comparison::AtLeast.holds(1, 2, 8));
-        assert!(Comparison::And.holds(6, 2, 4));
-        assert!(!Comparison::Nor.holds(0xffff_0000, 0xffff, 4));
-        assert!(Comparison::from_flags(7).is_err());
+        let all = u64::MAX;
+        assert!(Comparison::AtLeastCyclic.holds(2, u64::from(u32::MAX), all, 4));
+        assert!(!Comparison::AtLeast.holds(2, u64::from(u32::MAX), all, 4));
+        assert!(!Comparison::AtLeastCyclic.holds(1, 2, all, 8));
+        assert!(Comparison::Equal.holds(0x102, 2, 0xff, 4));
+        assert!(Comparison::And.holds(6, 2, all, 4));
+        assert!(!Comparison::Nor.holds(0xffff_0000, 0xffff, all, 4));
+        assert!(Comparison::from_flags(7, Comparison::AtLeast).is_err());
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::stream::Stream;
 use crate::{Code, memory, settings};
 
+const ELF_HEADER_BYTES: usize = 64;
 const MOST_PARAMETERS: usize = 32;
 const MOST_PARAMETER_BYTES: usize = 4096;
 const MOST_THREADS_PER_BLOCK: u64 = 1024;
@@ -53,15 +54,16 @@ impl Module {
 
     /// Loads an image from a file.
     pub fn from_file(path: &str) -> Result<Arc<Module>, Code> {
-        let image = std::fs::read(path).map_err(|_| Code::FILE_NOT_FOUND)?;
-        if image.len() < 64 {
-            return Module::elsewhere();
-        }
-        // SAFETY: the file's bytes, longer than the header that is read.
-        match unsafe { elf_bytes(image.as_ptr()) } {
-            Some(bytes) if bytes <= image.len() => Module::from_object(&image),
-            Some(_) => Err(Code::INVALID_IMAGE),
-            None => Module::elsewhere(),
+        Module::from_bytes(&std::fs::read(path).map_err(|_| Code::FILE_NOT_FOUND)?)
+    }
+
+    /// Loads an image whose size is known.
+    pub fn from_bytes(image: &[u8]) -> Result<Arc<Module>, Code> {
+        // SAFETY: longer than what is read.
+        if image.len() >= ELF_HEADER_BYTES && unsafe { is_host_object(image.as_ptr()) } {
+            Module::from_object(image)
+        } else {
+            Module::elsewhere()
         }
     }
 
@@ -162,6 +164,17 @@ pub struct Shape {
     pub block: [u32; 3],
 }
 
+impl Shape {
+    fn check(self) -> Result<(), Code> {
+        let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
+        let blocks: u64 = self.grid.iter().map(|&size| u64::from(size)).product();
+        if threads == 0 || blocks == 0 || threads > MOST_THREADS_PER_BLOCK {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(())
+    }
+}
+
 impl Kernel {
     /// Enqueues a launch. The arguments are copied first.
     ///
@@ -174,29 +187,34 @@ impl Kernel {
         shape: Shape,
         parameters: *const *const c_void,
     ) -> Result<(), Code> {
-        let threads: u64 = shape.block.iter().map(|&size| u64::from(size)).product();
-        let blocks: u64 = shape.grid.iter().map(|&size| u64::from(size)).product();
-        if threads == 0 || blocks == 0 || threads > MOST_THREADS_PER_BLOCK {
-            return Err(Code::INVALID_VALUE);
-        }
+        shape.check()?;
         // SAFETY: the caller's promise.
         let arguments = unsafe { self.copy_arguments(parameters)? };
         let kernel = self.clone();
-        stream.enqueue(move || {
-            let pointers: Vec<*const u64> =
-                arguments.iter().map(|argument| argument.as_ptr()).collect();
-            let access = memory::open_to_kernel();
-            // SAFETY: by the interface of kernels; the arguments live until the kernel returns.
-            unsafe {
-                (kernel.function)(
-                    pointers.as_ptr().cast(),
-                    shape.grid.as_ptr(),
-                    shape.block.as_ptr(),
-                )
-            };
-            drop(access);
-        })?;
+        stream.enqueue(move || kernel.run(&arguments, shape))?;
         Ok(())
+    }
+
+    /// A launch to run once or more: what a command list keeps.
+    pub fn operation(
+        self: &Arc<Kernel>,
+        arguments: Vec<Vec<u64>>,
+        shape: Shape,
+    ) -> Result<impl Fn() + Send + Sync + use<>, Code> {
+        shape.check()?;
+        let kernel = self.clone();
+        Ok(move || kernel.run(&arguments, shape))
+    }
+
+    fn run(&self, arguments: &[Vec<u64>], shape: Shape) {
+        let pointers: Vec<*const u64> =
+            arguments.iter().map(|argument| argument.as_ptr()).collect();
+        let access = memory::open_to_kernel();
+        // SAFETY: by the interface of kernels; the arguments live until the kernel returns.
+        unsafe {
+            (self.function)(pointers.as_ptr().cast(), shape.grid.as_ptr(), shape.block.as_ptr())
+        };
+        drop(access);
     }
 
     /// # Safety
@@ -238,6 +256,15 @@ impl Kernel {
     }
 }
 
+/// An argument's bytes, filled up to whole words: arguments must be aligned.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let mut words = vec![0; bytes.len().div_ceil(8)];
+    for (index, &byte) in bytes.iter().enumerate() {
+        words[index / 8] |= u64::from(byte) << (8 * (index % 8));
+    }
+    words
+}
+
 /// Reads this process's memory as far as it is readable; leaves the rest 0.
 fn read_memory(address: usize, words: &mut [u64]) -> Result<(), Code> {
     let bytes = std::mem::size_of_val(words);
@@ -256,30 +283,43 @@ fn read_memory(address: usize, words: &mut [u64]) -> Result<(), Code> {
     }
 }
 
-/// Size of the shared object at `image`, if it is one for this machine.
+/// Is it a shared object for this machine?
 ///
 /// # Safety
 ///
-/// `image` is readable as far as its first 4 bytes, and as its headers if it is an ELF file.
-unsafe fn elf_bytes(image: *const u8) -> Option<usize> {
-    // SAFETY: the caller's promise, in the order that it makes the next read possible; all fields are plain numbers.
+/// `image` is readable as far as its first 4 bytes, and [`ELF_HEADER_BYTES`] if it is an ELF file.
+unsafe fn is_host_object(image: *const u8) -> bool {
+    const CLASS: usize = 4;
+    const CLASS_64: u8 = 2;
+    const MACHINE: usize = 18;
+    // SAFETY: the caller's promise, in the order that makes the next read possible.
     unsafe {
-        let begins = |index: usize| *image.add(index) == b"\x7fELF"[index];
-        if !(0..4).all(begins) || *image.add(4) != 2 {
+        (0..4).all(|index| *image.add(index) == b"\x7fELF"[index])
+            && *image.add(CLASS) == CLASS_64
+            && image.add(MACHINE).cast::<u16>().read_unaligned() == HOST_MACHINE
+    }
+}
+
+/// Size of the shared object at `image`, if it is one for this machine: where its last segment or section table ends.
+///
+/// # Safety
+///
+/// `image` is readable as far as its first 4 bytes, and as its segment table if it is an ELF file.
+unsafe fn elf_bytes(image: *const u8) -> Option<usize> {
+    // SAFETY: the caller's promise; all fields are plain numbers.
+    unsafe {
+        if !is_host_object(image) {
             return None;
         }
-        let half = |offset: usize| image.add(offset).cast::<u16>().read_unaligned();
+        let half = |offset: usize| usize::from(image.add(offset).cast::<u16>().read_unaligned());
         let word = |offset: usize| image.add(offset).cast::<u64>().read_unaligned() as usize;
-        if half(18) != HOST_MACHINE {
-            return None;
-        }
-        let sections_end = word(40) + usize::from(half(58)) * usize::from(half(60));
-        let (table, entry_bytes) = (word(32), usize::from(half(54)));
+        let sections_end = word(40) + half(58) * half(60);
+        let (table, entry_bytes) = (word(32), half(54));
         let segment_end = |index: usize| {
             let entry = table + index * entry_bytes;
             word(entry + 8) + word(entry + 32)
         };
-        (0..usize::from(half(56))).map(segment_end).chain([sections_end]).max()
+        (0..half(56)).map(segment_end).chain([sections_end]).max()
     }
 }
 

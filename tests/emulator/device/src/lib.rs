@@ -1,6 +1,6 @@
 //! What hetccl's emulated GPU drivers share.
 //!
-//! The crates beside this one are drop-in libraries (`libcuda.so.1`, `libamdhip64.so.6`) that keep device memory in host
+//! The crates beside this one are drop-in libraries (`libcuda.so.1`, `libamdhip64.so.6`, `libze_loader.so.1`) that keep device memory in host
 //! memory, so that GPU code is tested on machines without a GPU. This crate holds what does not depend on the API:
 //!
 //! | module | what |
@@ -9,6 +9,7 @@
 //! | [`fault`] | the line, the count and the death that a stray access to device memory ends in |
 //! | [`stream`] | one thread per stream, and the order of the legacy default stream |
 //! | [`event`] | events, also between processes |
+//! | [`signal`] | events that are set and reset, as Level Zero has them |
 //! | [`copy`] | what copies and fills wait for |
 //! | [`kernel`] | kernels: functions of a shared object for the host |
 //! | [`process`] | memory handles that travel between processes |
@@ -21,7 +22,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `HETCCL_EMULATOR_CUDA_DEVICES`, `HETCCL_EMULATOR_HIP_DEVICES` | number of devices, default 1; 0 for a machine without |
+//! | `HETCCL_EMULATOR_CUDA_DEVICES`, `HETCCL_EMULATOR_HIP_DEVICES`, `HETCCL_EMULATOR_LEVEL_ZERO_DEVICES` | number of devices, default 1; 0 for a machine without |
 //! | `HETCCL_EMULATOR_MEMORY_BYTES` | memory of each device, for each process; default 1 GiB |
 //! | `HETCCL_EMULATOR_DELAY_US` | wait before each stream operation: `N`, or `LOW..HIGH` for a random one; default `0..50` |
 //! | `HETCCL_EMULATOR_SEED` | seed of the random waits, default 1 |
@@ -56,9 +57,10 @@ pub mod mapping;
 pub mod memory;
 pub mod process;
 pub mod settings;
+pub mod signal;
 pub mod stream;
 pub mod symbol;
 mod window;
 
 pub use code::Code;
-pub use settings::{Vendor, start, vendor};
+pub use settings::{Vendor, is_fork_child, start, vendor};

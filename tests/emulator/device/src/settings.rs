@@ -43,18 +43,26 @@ pub struct Settings {
 }
 
 static VENDOR: OnceLock<Vendor> = OnceLock::new();
+static STARTED_BY: OnceLock<u32> = OnceLock::new();
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// Starts the emulator; later calls do nothing.
 pub fn start(vendor: Vendor) -> &'static Settings {
     SETTINGS.get_or_init(|| {
         VENDOR.get_or_init(|| vendor);
+        STARTED_BY.get_or_init(std::process::id);
         let settings = read(vendor);
         file::remove_leftovers();
         file::remove_at_exit();
         fault::install();
         settings
     })
+}
+
+/// Is this a child of `fork` from a process that had started the emulator? Drivers do not work there: their threads stayed
+/// behind.
+pub fn is_fork_child() -> bool {
+    STARTED_BY.get().is_some_and(|&pid| pid != std::process::id())
 }
 
 /// The vendor given to [`start`].

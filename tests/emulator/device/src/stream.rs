@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::file::next_number;
 use crate::{Code, settings};
@@ -190,6 +190,18 @@ impl Stream {
     /// Has all work finished that [`Stream::synchronize`] would wait for?
     pub fn is_idle(self: &Arc<Stream>) -> bool {
         self.pending().is_empty()
+    }
+
+    /// Waits as [`Stream::synchronize`] does, but not longer than `limit`. Whether the work has finished.
+    pub fn synchronize_for(self: &Arc<Stream>, limit: Duration) -> bool {
+        let start = Instant::now();
+        loop {
+            let idle = self.is_idle();
+            if idle || start.elapsed() >= limit {
+                return idle;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
     }
 
     /// Ends the stream, once its work is done.

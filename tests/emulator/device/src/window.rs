@@ -70,16 +70,19 @@ pub(crate) fn clear(start: usize, bytes: usize) {
     };
 }
 
+/// As much as the process may have, up to [`WINDOW_BYTES`].
 fn reserve() -> Range<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, at an address that the system picks.
-    let start =
-        unsafe { libc::mmap(std::ptr::null_mut(), WINDOW_BYTES, libc::PROT_NONE, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        eprintln!("hetccl emulator: cannot reserve {WINDOW_BYTES} bytes of addresses (ulimit -v?)");
-        return 0..0;
+    for bytes in [WINDOW_BYTES, WINDOW_BYTES / 8, WINDOW_BYTES / 64] {
+        // SAFETY: a new mapping, at an address that the system picks.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if start != libc::MAP_FAILED {
+            return start as usize..start as usize + bytes;
+        }
     }
-    start as usize..start as usize + WINDOW_BYTES
+    eprintln!("hetccl emulator: cannot reserve addresses for device memory (ulimit -v?)");
+    0..0
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ const SIGSEGV: i32 = 11;
 enum Api {
     Cuda,
     Hip,
+    LevelZero,
     Both,
 }
 
@@ -25,6 +26,7 @@ impl Api {
         match self {
             Api::Cuda => "CUDA",
             Api::Hip => "HIP",
+            Api::LevelZero => "LEVEL_ZERO",
             Api::Both => "BOTH",
         }
     }
@@ -33,6 +35,7 @@ impl Api {
         match self {
             Api::Cuda => &["-l:libcuda.so.1"],
             Api::Hip => &["-l:libamdhip64.so.6"],
+            Api::LevelZero => &["-l:libze_loader.so.1"],
             Api::Both => &["-l:libcuda.so.1", "-l:libamdhip64.so.6"],
         }
     }
@@ -119,6 +122,13 @@ fn memory_and_events_of_other_processes() {
 }
 
 #[test]
+fn children_of_fork_are_refused() {
+    for api in EACH {
+        succeeds("forks", api, &[], &[]);
+    }
+}
+
+#[test]
 fn kernels_for_the_host() {
     let object = kernels();
     let object = object.to_str().unwrap();
@@ -144,6 +154,12 @@ fn number_of_devices() {
         succeeds("devices", Api::Cuda, &[count], &[("HETCCL_EMULATOR_CUDA_DEVICES", count)]);
         succeeds("devices", Api::Hip, &[count], &[("HETCCL_EMULATOR_HIP_DEVICES", count)]);
     }
+}
+
+#[test]
+fn level_zero() {
+    let object = kernels();
+    succeeds("level_zero", Api::LevelZero, &[object.to_str().unwrap()], &[]);
 }
 
 #[test]

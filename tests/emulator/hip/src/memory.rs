@@ -89,6 +89,11 @@ fn attribute(data: Out<c_void>, attribute: i32, pointer: usize) -> Result<(), Co
     }
 }
 
+/// The sizes of the headers.
+const _: () = {
+    assert!(size_of::<PointerAttributes>() == 32);
+};
+
 entries! {
     fn hipMalloc(pointer: Out<usize>, bytes: usize) {
         allocate(pointer, Kind::Device, bytes, 0)
@@ -108,7 +113,7 @@ entries! {
     }
 
     fn hipFree(pointer: usize) {
-        free(pointer, Code::INVALID_VALUE, |kind| matches!(kind, Kind::Device | Kind::Pool | Kind::Managed))
+        free(pointer, Code::INVALID_DEVICE_POINTER, |kind| matches!(kind, Kind::Device | Kind::Pool | Kind::Managed))
     }
 
     fn hipHostMalloc / hipHostAlloc / hipExtHostAlloc(pointer: Out<usize>, bytes: usize, flags: u32) {

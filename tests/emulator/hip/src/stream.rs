@@ -161,12 +161,12 @@ entries! {
     }
 
     fn hipStreamWaitValue32(stream: usize, address: usize, value: u32, flags: u32, mask: u32) {
-        let comparison = Comparison::from_flags(flags)?;
+        let comparison = Comparison::from_flags(flags, Comparison::AtLeast)?;
         event::wait_value(&get(stream)?, address, 4, value.into(), mask.into(), comparison)
     }
 
     fn hipStreamWaitValue64(stream: usize, address: usize, value: u64, flags: u32, mask: u64) {
-        event::wait_value(&get(stream)?, address, 8, value, mask, Comparison::from_flags(flags)?)
+        event::wait_value(&get(stream)?, address, 8, value, mask, Comparison::from_flags(flags, Comparison::AtLeast)?)
     }
 
     fn hipStreamWriteValue32(stream: usize, address: usize, value: u32, _flags: u32) {
