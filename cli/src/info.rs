@@ -169,8 +169,12 @@ fn tested() -> Vec<Tested> {
             how: "run on Open MPI 4.1.4 over UCX 1.13.1 (shared memory, TCP) and over the PML",
         },
         Tested {
-            what: "GPU memory",
-            how: "not in this version: device pointers are not recognised",
+            what: "NVIDIA GPU memory",
+            how: "run on one H200, 1 to 4 ranks on it, driver 580; several devices only emulated",
+        },
+        Tested {
+            what: "AMD GPU memory",
+            how: "never run on an AMD GPU; emulated, and the kernels compiled for gfx90a to gfx1201",
         },
         Tested { what: "InfiniBand, RoCE", how: "never run; UCX would be asked to use them" },
     ]

@@ -313,7 +313,7 @@ mod tests {
             if self.fail {
                 return Err(TransportError::PeerFailed { peer: Rank(1), reason: "test".into() });
             }
-            Ok(self.asked % 3 == 0)
+            Ok(self.asked.is_multiple_of(3))
         }
         fn cancel(&mut self, handle: Handle) {
             self.cancelled.push(handle);

@@ -76,12 +76,6 @@ pub fn named_in_coll(component: &CStr) -> bool {
     unsafe { sys::hetccl_named_in_coll(component.as_ptr()) }
 }
 
-/// Whether the user gave a parameter (full name) a value.
-pub fn parameter_was_set(full_name: &CStr) -> bool {
-    // SAFETY: reads a parameter.
-    unsafe { sys::hetccl_param_was_set(full_name.as_ptr()) }
-}
-
 /// A line for those who asked with `--mca coll_base_verbose LEVEL`.
 pub fn coll_verbose(level: i32, line: &str) {
     let line = c_string(line);

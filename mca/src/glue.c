@@ -514,15 +514,6 @@ bool hetccl_named_in_coll(const char *name)
     return false;
 }
 
-bool hetccl_param_was_set(const char *full_name)
-{
-    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
-    const void *value = NULL;
-    int index;
-    return OPAL_SUCCESS <= mca_base_var_find_by_name(full_name, &index) && OPAL_SUCCESS == mca_base_var_get_value(index, &value, &source, NULL)
-           && MCA_BASE_VAR_SOURCE_DEFAULT != source;
-}
-
 void hetccl_coll_verbose(int level, const char *line)
 {
     opal_output_verbose(level, ompi_coll_base_framework.framework_output, "%s", line);

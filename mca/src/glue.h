@@ -145,8 +145,6 @@ int hetccl_param_word(const mca_base_component_t *component, const char *name, c
                       const hetccl_word_t *words, int *storage);
 /* Whether the user said --mca coll and named this component (with or without others). */
 bool hetccl_named_in_coll(const char *name);
-/* Whether the user gave the parameter a value. */
-bool hetccl_param_was_set(const char *full_name);
 
 /* Writes a line to the coll framework's verbose stream at a level. */
 void hetccl_coll_verbose(int level, const char *line);

@@ -33,8 +33,7 @@ pub use communicator::{CommunicatorRef, ProcessName, RetainedCommunicator, Topol
 pub use datatype::{Datatype, DatatypeRef};
 pub use environment::{
     ParameterError, Parameters, coll_verbose, modex_get, modex_put, my_name, named_in_coll,
-    parameter_was_set, pml_name, progress, register_progress, show_error, tell,
-    unregister_progress,
+    pml_name, progress, register_progress, show_error, tell, unregister_progress,
 };
 pub use module::{ModuleRef, new_module};
 pub use op::{Op, OpRef};

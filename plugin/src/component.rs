@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use hetccl_core::Collective;
 use hetccl_core::algorithms::{self, Scope};
-use hetccl_mca::{
-    CommunicatorRef, ParameterError, Parameters, named_in_coll, parameter_was_set, sys,
-};
+use hetccl_mca::{CommunicatorRef, ParameterError, Parameters, named_in_coll, sys};
 use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, TransportChoice};
 
 use crate::module;
@@ -181,14 +179,22 @@ fn effective_priority(priority: c_int) -> c_int {
     let named = named_in_coll(NAME);
     match priority {
         0 if named => PRIORITY_WHEN_NAMED,
-        0 if !parameter_was_set(c"coll_hetccl_priority") => -1,
+        0 => -1,
         other => other,
     }
 }
 
 /// Early in MPI_Init, before processes exchange their addresses.
 extern "C" fn open() -> c_int {
-    if PRIORITY.load(Ordering::Relaxed) < 0 {
+    let priority = PRIORITY.load(Ordering::Relaxed);
+    if priority < 0 {
+        if named_in_coll(NAME) {
+            let text = format!(
+                "--mca coll names hetccl, and coll_hetccl_priority is {priority}, which keeps it out. Leave the \
+                 priority at 0, or name other components."
+            );
+            hetccl_mca::show_error("hetccl: named, and kept out", &text);
+        }
         return sys::OMPI_SUCCESS as c_int;
     }
     match std::panic::catch_unwind(Plugin::open) {

@@ -76,7 +76,7 @@ fn calls_for(algorithm: &Algorithm, collective: Collective, size: usize, seed: u
     let variant = Variant {
         count: if collective == Collective::Barrier { 0 } else { size + seed as usize % 4 },
         root: seed as usize % size,
-        in_place: seed % 3 == 0 && algorithm.scope == Scope::Intra,
+        in_place: seed.is_multiple_of(3) && algorithm.scope == Scope::Intra,
         ordered: seed % 2 == 1 && collective.reduces(),
         chunk: [usize::MAX, 2, 1][seed as usize % 3],
         seed,

@@ -162,7 +162,7 @@ impl Draw {
     fn elements(&mut self, kind: Kind, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..count {
-            if self.next() % 2 == 0 {
+            if self.next().is_multiple_of(2) {
                 let random: Vec<u8> =
                     (0..kind.size()).map(|_| self.next().to_le_bytes()[0]).collect();
                 bytes.extend(random);

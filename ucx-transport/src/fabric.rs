@@ -111,7 +111,7 @@ impl Fabric {
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.watch.calls = self.watch.calls.wrapping_add(1);
-        if self.watch.calls % CALLS_PER_CLOCK == 0 {
+        if self.watch.calls.is_multiple_of(CALLS_PER_CLOCK) {
             self.look_after_peers();
         }
         self.worker.progress()

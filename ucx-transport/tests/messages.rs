@@ -51,7 +51,7 @@ fn many_messages_match_by_tag_in_any_order() {
     const MESSAGES: usize = 1500;
     for tls in TRANSPORTS {
         let mut pair = Pair::new(tls);
-        let len = |i: usize| (i * 37) % 300 + if i % 100 == 0 { 40_000 } else { 0 };
+        let len = |i: usize| (i * 37) % 300 + if i.is_multiple_of(100) { 40_000 } else { 0 };
         let mut from: Vec<Buffer> = (0..MESSAGES).map(|i| Buffer::pattern(len(i), i)).collect();
         let mut into: Vec<Buffer> = (0..MESSAGES).map(|i| Buffer::zero(len(i))).collect();
         let mut posted = Vec::new();

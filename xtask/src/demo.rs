@@ -15,13 +15,13 @@ use crate::{install, setup};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Ranks
-    #[arg(short = 'n', long, default_value_t = 4)]
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = crate::mpi::parse_ranks)]
     pub ranks: usize,
     /// Where to install (default: target/prefix)
     #[arg(long)]
     pub prefix: Option<PathBuf>,
-    /// What carries messages: auto, ucx or pml
-    #[arg(long, default_value = "auto")]
+    /// What carries messages
+    #[arg(long, default_value = "auto", value_parser = ["auto", "ucx", "pml"])]
     pub transport: String,
 }
 

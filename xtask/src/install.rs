@@ -88,8 +88,16 @@ OMPI_MCA_mca_base_component_path=$HETCCL_PREFIX/lib/openmpi:${{OMPI_MCA_mca_base
 export OMPI_MCA_mca_base_component_path
 "#,
         prefix = prefix.display(),
-        default = mpi::default_component_path(),
+        default = for_everybody(&mpi::default_component_path()),
     )
+}
+
+/// Open MPI's own path with the installer's home folder as whoever sources the file has it.
+fn for_everybody(path: &str) -> String {
+    match std::env::var("HOME") {
+        Ok(home) if home.len() > 1 => path.replace(&home, "$HOME"),
+        _ => path.to_owned(),
+    }
 }
 
 /// Tells how to run a program with an installation.

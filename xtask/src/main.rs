@@ -26,7 +26,7 @@ enum Task {
     Test(test::Args),
     /// Build and lay out an installation
     Install {
-        /// Where to
+        /// The folder to install into; made if need be, nothing is written elsewhere
         #[arg(long)]
         prefix: PathBuf,
     },

@@ -58,6 +58,17 @@ pub fn default_component_path() -> String {
         .unwrap_or_default()
 }
 
+/// A number of ranks that `mpirun` can start.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(ranks) if (1..=1024).contains(&ranks) => Ok(ranks),
+        _ => Err("a number from 1 to 1024 is wanted".to_owned()),
+    }
+}
+
 /// Compiles `tests/c/<name>.c` and returns the program.
 ///
 /// # Errors

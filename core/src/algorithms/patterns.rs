@@ -66,7 +66,7 @@ impl Tree {
     /// The weight of the lowest non-zero digit; for the root, of a digit above all.
     const fn weight(&self) -> usize {
         let mut weight = 1;
-        while weight < self.size && (self.node / weight) % self.radix == 0 {
+        while weight < self.size && (self.node / weight).is_multiple_of(self.radix) {
             weight *= self.radix;
         }
         weight

@@ -106,7 +106,7 @@ fn inter_call(
 ) -> Call {
     use Collective::*;
     let (local, remote) = if in_first { sizes } else { (sizes.1, sizes.0) };
-    let root_in_first = v.seed % 2 == 0;
+    let root_in_first = v.seed.is_multiple_of(2);
     let root_rank = v.root % if root_in_first { sizes.0 } else { sizes.1 };
     let root = match (collective.rooted(), in_first == root_in_first) {
         (false, _) => Root::None,
@@ -160,7 +160,7 @@ fn inter_call(
 
 fn neighbour_call(collective: Collective, rank: usize, size: usize, v: &Variant) -> Call {
     let neighbours =
-        if v.seed % 2 == 0 { grid(rank, size, v.seed) } else { graph(rank, size, v.seed) };
+        if v.seed.is_multiple_of(2) { grid(rank, size, v.seed) } else { graph(rank, size, v.seed) };
     let regular =
         matches!(collective, Collective::NeighborAllgather | Collective::NeighborAlltoall);
     let gathers =
@@ -199,9 +199,9 @@ fn neighbour_call(collective: Collective, rank: usize, size: usize, v: &Variant)
 
 /// A grid of one or two dimensions, the first periodic or not.
 fn grid(rank: usize, size: usize, seed: u64) -> Neighbours {
-    let width = (1..=size).rev().find(|w| size % w == 0 && w * w <= size).unwrap_or(1);
-    let dims = if seed % 4 == 0 { vec![size] } else { vec![size / width, width] };
-    let periodic = [seed % 3 != 0, true];
+    let width = (1..=size).rev().find(|w| size.is_multiple_of(*w) && w * w <= size).unwrap_or(1);
+    let dims = if seed.is_multiple_of(4) { vec![size] } else { vec![size / width, width] };
+    let periodic = [!seed.is_multiple_of(3), true];
     let mut list = Vec::new();
     let mut stride = size;
     for (&dim, periodic) in dims.iter().zip(periodic) {
@@ -246,7 +246,7 @@ fn blocks(n: usize, v: &Variant, len: impl Fn(usize) -> usize) -> Arc<[Block]> {
     let mut list = vec![Block::default(); n];
     let mut at = 0;
     for i in 0..n {
-        let index = if v.seed % 3 == 0 { n - 1 - i } else { i };
+        let index = if v.seed.is_multiple_of(3) { n - 1 - i } else { i };
         at += (v.seed % 2) as usize * (index % 2);
         list[index] = Block { start: at, len: len(index) };
         at += list[index].len;

@@ -123,7 +123,9 @@ pub fn fill(
     }
     let target = extent.span(to)?;
     let Some(kind) = target.kind() else { return Err(Code::INVALID_VALUE) };
-    if to.address % pattern.len() != 0 || extent.width_bytes % pattern.len() != 0 {
+    if !to.address.is_multiple_of(pattern.len())
+        || !extent.width_bytes.is_multiple_of(pattern.len())
+    {
         return Err(Code::INVALID_VALUE);
     }
     let row = pattern.repeat(extent.width_bytes / pattern.len());
@@ -149,7 +151,7 @@ pub fn fill_operation(
     pattern: &[u8],
     bytes: usize,
 ) -> Result<impl Fn() + Send + Sync + use<>, Code> {
-    if pattern.is_empty() || bytes % pattern.len() != 0 {
+    if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
         return Err(Code::INVALID_VALUE);
     }
     let target = Span::of(to, bytes)?;

@@ -241,7 +241,7 @@ pub fn write_value(
 /// Only memory that the device reaches: not pageable host memory.
 fn value_span(address: usize, bytes: usize) -> Result<memory::Span, Code> {
     let span = memory::Span::of(address, bytes)?;
-    if address % bytes != 0 || span.kind().is_none() {
+    if !address.is_multiple_of(bytes) || span.kind().is_none() {
         return Err(Code::INVALID_VALUE);
     }
     Ok(span)

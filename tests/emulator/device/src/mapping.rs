@@ -25,7 +25,7 @@ pub struct Physical {
 impl Physical {
     /// Allocates.
     pub fn create(device: usize, bytes: usize) -> Result<Physical, Code> {
-        if bytes == 0 || bytes % GRANULARITY_BYTES != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY_BYTES) {
             return Err(Code::INVALID_VALUE);
         }
         memory::reserve_bytes(device, bytes)?;
@@ -69,7 +69,7 @@ static MAPPED: Mutex<BTreeMap<usize, Arc<Physical>>> = Mutex::new(BTreeMap::new(
 /// Reserves addresses.
 pub fn reserve(bytes: usize, alignment: usize) -> Result<usize, Code> {
     if bytes == 0
-        || bytes % GRANULARITY_BYTES != 0
+        || !bytes.is_multiple_of(GRANULARITY_BYTES)
         || !(alignment == 0 || alignment.is_power_of_two())
     {
         return Err(Code::INVALID_VALUE);
@@ -100,7 +100,7 @@ pub fn map(
     context: usize,
     flags: u32,
 ) -> Result<(), Code> {
-    let whole = |value: usize| value % GRANULARITY_BYTES == 0;
+    let whole = |value: usize| value.is_multiple_of(GRANULARITY_BYTES);
     let reserved = RESERVED.lock().expect("no panic inside");
     let inside = reserved
         .range(..=base)

@@ -59,13 +59,12 @@ impl Handle {
 /// Opens the memory. `share`: a handle that is open already gives the same address once more, as CUDA has it.
 pub fn open(handle: Handle, share: bool, owner: Owner) -> Result<Arc<Allocation>, Code> {
     let kind = Kind::Opened { pid: handle.pid, number: handle.number };
-    if share {
-        if let Some(open) =
+    if share
+        && let Some(open) =
             memory::all(|found| found.kind == kind && found.context == owner.context).pop()
-        {
-            open.opened.fetch_add(1, Ordering::Relaxed);
-            return Ok(open);
-        }
+    {
+        open.opened.fetch_add(1, Ordering::Relaxed);
+        return Ok(open);
     }
     let file = SharedFile::open(handle.pid, handle.number)?;
     if handle.bytes == 0 || file.bytes() < handle.bytes {
