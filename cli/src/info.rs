@@ -119,7 +119,7 @@ fn host() -> Host {
 }
 
 /// Size of /dev/shm, as `df` says it.
-fn shared_memory_bytes() -> Option<u64> {
+pub(crate) fn shared_memory_bytes() -> Option<u64> {
     let output = output_of("df", &["--output=size", "--block-size=1", "/dev/shm"]).ok()?;
     output.lines().nth(1)?.trim().parse().ok()
 }

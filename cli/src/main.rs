@@ -1,6 +1,7 @@
 //! `hetccl`: what is here, what it can do on this host.
 #![forbid(unsafe_code)]
 
+mod doctor;
 mod info;
 
 use clap::{Parser, Subcommand};
@@ -20,11 +21,14 @@ struct Cli {
 enum Command {
     /// Show version, Open MPI, UCX, algorithms and settings as hetccl finds them on this host
     Info(info::Args),
+    /// Show what this host can do with GPU memory, and why not more
+    Doctor(doctor::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

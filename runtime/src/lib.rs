@@ -25,7 +25,7 @@ pub use hetccl_core as core;
 pub use hetccl_gpu as gpu;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
-pub use probe::ucx_version;
+pub use probe::{Ucx, ucx, ucx_version};
 pub use process::{Operation, Process, Request};
 pub use settings::{
     GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, TransportChoice,

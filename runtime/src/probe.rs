@@ -1,6 +1,41 @@
-//! What a program can learn of this host without starting anything.
+//! What a program can learn of this host.
 
-use hetccl_ucx::Library;
+use std::time::{Duration, Instant};
+
+use hetccl_core::MemoryType;
+use hetccl_ucx::{Fabric, FabricParams, Library};
+
+/// UCX on this host.
+#[derive(Clone, Debug)]
+pub struct Ucx {
+    /// Its version and where it was found.
+    pub version: String,
+    /// Memory that it reaches itself, host memory first.
+    pub reaches: Vec<MemoryType>,
+}
+
+/// Starts UCX for a moment and asks what memory it reaches.
+///
+/// # Errors
+/// As [`ucx_version`], or why UCX does not start.
+pub fn ucx() -> Result<Ucx, String> {
+    let version = ucx_version()?;
+    // SAFETY: `ucx_version` has found that this thread is the only one, and has loaded the library already.
+    let library = unsafe { Library::load() }.map_err(|error| error.to_string())?;
+    let params = FabricParams { remote_memory: false, ..FabricParams::default() };
+    let fabric = Fabric::open(library, &params).map_err(|error| error.to_string())?;
+    let all = [
+        MemoryType::Host,
+        MemoryType::Cuda,
+        MemoryType::CudaManaged,
+        MemoryType::Rocm,
+        MemoryType::RocmManaged,
+    ];
+    let reaches = all.into_iter().filter(|&memory| fabric.reaches(memory)).collect();
+    // Nothing is under way.
+    let _ = fabric.close(Instant::now() + Duration::from_millis(100));
+    Ok(Ucx { version, reaches })
+}
 
 /// UCX's version and where it was found.
 ///

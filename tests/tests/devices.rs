@@ -208,3 +208,27 @@ fn a_full_device_is_no_obstacle() {
     let case = Case { ranks: 3, memory, environment: &environment, ..Case::default() };
     Case { parameters: &parameters, ..case }.check();
 }
+
+#[test]
+fn doctor_tells_of_devices_and_of_their_absence() {
+    let Some(prefix) = prefix("hetccl doctor") else { return };
+    let ask = |libraries: Option<String>| {
+        let mut doctor = std::process::Command::new(prefix.join("bin/hetccl"));
+        doctor.args(["doctor", "--json"]).env_remove("LD_LIBRARY_PATH");
+        doctor.envs(libraries.map(|path| ("LD_LIBRARY_PATH", path)));
+        let text = command::capture(&mut doctor).unwrap_or_else(|error| panic!("{error:#}"));
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let emulated = ask(Some(emulate::library_path(&emulation().libraries)));
+    let vendors: Vec<_> =
+        emulated["devices"].as_array().unwrap().iter().map(|d| d["vendor"].clone()).collect();
+    assert_eq!(vendors, ["CUDA", "ROCm"]);
+    assert!(emulated["paths"].as_array().unwrap().iter().any(|path| path["yes"] == true));
+    let plain = ask(None);
+    for driver in plain["drivers"].as_array().unwrap() {
+        if driver["found"] == false {
+            let why = driver["detail"].as_str().unwrap();
+            assert!(why.contains("could not be loaded") || why.contains("no device"), "{why}");
+        }
+    }
+}
