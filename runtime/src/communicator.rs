@@ -3,6 +3,8 @@
 use hetccl_core::{Group, Transport};
 use hetccl_ucx::Channel;
 
+use crate::one_device::Asking;
+
 /// How many nonblocking collectives of one communicator may be under way; later ones wait for their turn.
 ///
 /// Message tags carry the collective's number modulo this; a number comes again only when the collective that had it
@@ -74,6 +76,8 @@ pub struct Communicator {
     pub(crate) any_memory: bool,
     /// Whether all ranks use one device; the same on all ranks.
     pub(crate) one_device: bool,
+    /// What rank 0 has said when it was asked to work for all.
+    pub(crate) asking: Asking,
     /// Nonblocking collectives started so far.
     started: u64,
     /// Nonblocking collectives finished so far with number = index modulo `lanes`.
@@ -97,6 +101,7 @@ impl Communicator {
             wire,
             any_memory: false,
             one_device: false,
+            asking: Asking::default(),
             started: 0,
             finished: [0; NONBLOCKING_LANES],
             lanes,
@@ -170,7 +175,7 @@ impl Communicator {
 /// A collective's place among those of its communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
-    mode: Mode,
+    pub(crate) mode: Mode,
     /// How many of the same mode came before.
     pub(crate) number: u64,
     /// What its messages carry.

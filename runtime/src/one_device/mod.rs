@@ -11,6 +11,7 @@
 //!
 //! A rank whose buffers can't be reached (host memory, memory of a pool) says so in its offer, and all go on as usual.
 
+mod asking;
 mod offer;
 mod plan;
 
@@ -21,6 +22,7 @@ use hetccl_core::{
 use hetccl_gpu::{Error, Exported, Gpus, Lane, MOST_INPUTS, Order};
 
 use crate::process::Request;
+pub(crate) use asking::Asking;
 use offer::{OFFER_BYTES, Offer};
 use plan::{Buffers, Work};
 
@@ -61,6 +63,15 @@ impl<'a> Task<'a> {
     pub(crate) fn can_be_shared(&self) -> bool {
         let reduces_here = !matches!(self.reduction, Some(Reduction::External(_)));
         reduces_here && plan::knows(self.call)
+    }
+
+    /// A number for all that is equal on all ranks.
+    pub(crate) fn kind(&self) -> u64 {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = rustc_hash::FxHasher::default();
+        (self.call.collective, self.call.root, self.call.count()).hash(&mut hasher);
+        (self.element_bytes, self.reduction).hash(&mut hasher);
+        hasher.finish()
     }
 
     fn tag(&self, step: u16) -> MessageTag {
@@ -307,8 +318,7 @@ impl Shared {
 
 /// This rank's offer, and the lane of its buffers.
 fn make_offer(task: &Task<'_>, gpus: &mut Gpus) -> Result<(Option<Lane>, Offer), Error> {
-    let mut offer =
-        Offer { digest: digest(task), in_place: task.call.in_place, ..Offer::default() };
+    let mut offer = Offer { digest: task.kind(), in_place: task.call.in_place, ..Offer::default() };
     let Some(lane) = crate::resident::common_lane(gpus, [task.input, task.output])? else {
         return Ok((None, offer));
     };
@@ -325,15 +335,6 @@ fn make_offer(task: &Task<'_>, gpus: &mut Gpus) -> Result<(Option<Lane>, Offer),
     offer.output = export(task.output)?;
     offer.usable = usable;
     Ok((Some(lane), offer))
-}
-
-/// What must be equal on all ranks.
-fn digest(task: &Task<'_>) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hasher = rustc_hash::FxHasher::default();
-    (task.call.collective, task.call.root, task.call.count()).hash(&mut hasher);
-    (task.element_bytes, task.reduction).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Another rank's buffer here. An absent one is empty; `None`: it can't be reached.

@@ -306,7 +306,7 @@ impl Process {
 
     fn prepare(
         &mut self,
-        communicator: &Communicator,
+        communicator: &mut Communicator,
         request: &Request<'_>,
         turn: Turn,
     ) -> Result<Operation, Error> {
@@ -317,7 +317,8 @@ impl Process {
             .get(&call, request.element_bytes, &self.settings.choices)
             .ok_or(Error::NoAlgorithm { collective })?;
         let scratch_bytes = Run::scratch_bytes(&schedule, request.element_bytes);
-        let shared = communicator.one_device.then(|| SharedTask::of(request)).flatten();
+        let shared =
+            if communicator.one_device { SharedTask::of(communicator, request) } else { None };
         let memory = match &shared {
             None => self.memory(communicator, request, turn, scratch_bytes)?,
             Some(_) => Memory::of(request),

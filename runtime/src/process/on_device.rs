@@ -64,11 +64,16 @@ pub(super) struct SharedTask {
 }
 
 impl SharedTask {
-    /// For a request that ranks may ask rank 0 to do.
-    pub(super) fn of(request: &Request<'_>) -> Option<Box<SharedTask>> {
-        let (call, fill_output) = (request.call.clone(), request.fill_output);
-        let can = Task::of(request, 0).can_be_shared();
-        can.then(|| Box::new(SharedTask { shared: None, call, fill_output }))
+    /// For a request that ranks are to ask rank 0 to do.
+    pub(super) fn of(
+        communicator: &mut Communicator,
+        request: &Request<'_>,
+    ) -> Option<Box<SharedTask>> {
+        let task = Task::of(request, 0);
+        let ask = task.can_be_shared()
+            && (request.mode != Mode::Blocking || communicator.asking.next(task.kind()));
+        let (call, fill_output) = (request.call, request.fill_output);
+        ask.then(|| Box::new(SharedTask { shared: None, call: call.clone(), fill_output }))
     }
 }
 
@@ -178,6 +183,11 @@ impl Process {
                 None => Ok(Progress::AsUsual),
             }
         });
+        if operation.turn.mode == Mode::Blocking
+            && let Ok(answer @ (Progress::Done | Progress::AsUsual)) = polled
+        {
+            communicator.asking.note(described.kind(), answer == Progress::AsUsual);
+        }
         match polled {
             Ok(Progress::Pending) => {
                 operation.shared = Some(task);
