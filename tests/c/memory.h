@@ -7,10 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum memory { HOST, CUDA, CUDA_MANAGED, CUDA_POOL, CUDA_PINNED, ROCM, ROCM_MANAGED, MEMORIES };
+enum memory { HOST, CUDA, CUDA_MANAGED, CUDA_POOL, CUDA_VIRTUAL, CUDA_PINNED, ROCM, ROCM_MANAGED, MEMORIES };
 
-static const char *const memory_names[MEMORIES] = {"host",        "cuda", "cuda-managed", "cuda-pool",
-                                                   "cuda-pinned", "rocm", "rocm-managed"};
+static const char *const memory_names[MEMORIES] = {"host",         "cuda",        "cuda-managed", "cuda-pool",
+                                                   "cuda-virtual", "cuda-pinned", "rocm",         "rocm-managed"};
+
+/* CUmemAllocationProp: pinned (1), no handle type, on device (1) 0. */
+struct allocation_properties {
+    int type, handle_types;
+    struct {
+        int type, id;
+    } location;
+    void *metadata;
+    unsigned char flags[8];
+};
+
+/* CUmemAccessDesc: device (1) 0, read and write (3). */
+struct access_description {
+    struct {
+        int type, id;
+    } location;
+    int flags;
+};
 
 static struct {
     void *library, *context;
@@ -23,6 +41,13 @@ static struct {
     int (*to_host)(void *, unsigned long long, size_t);
     int (*set_async)(unsigned long long, unsigned char, size_t, void *);
     int (*synchronize)(void);
+    int (*granularity)(size_t *, const struct allocation_properties *, int);
+    int (*reserve)(unsigned long long *, size_t, size_t, unsigned long long, unsigned long long);
+    int (*create)(unsigned long long *, size_t, const struct allocation_properties *, unsigned long long);
+    int (*map)(unsigned long long, size_t, size_t, unsigned long long, unsigned long long);
+    int (*set_access)(unsigned long long, size_t, const struct access_description *, size_t);
+    int (*unmap)(unsigned long long, size_t), (*release)(unsigned long long), (*unreserve)(unsigned long long, size_t);
+    int (*range)(unsigned long long *, size_t *, unsigned long long);
 } cuda;
 
 static struct {
@@ -76,6 +101,15 @@ static inline void load_cuda(void)
     *(void **) &cuda.to_host = find(cuda.library, "cuMemcpyDtoH_v2");
     *(void **) &cuda.set_async = find(cuda.library, "cuMemsetD8Async");
     *(void **) &cuda.synchronize = find(cuda.library, "cuCtxSynchronize");
+    *(void **) &cuda.granularity = find(cuda.library, "cuMemGetAllocationGranularity");
+    *(void **) &cuda.reserve = find(cuda.library, "cuMemAddressReserve");
+    *(void **) &cuda.create = find(cuda.library, "cuMemCreate");
+    *(void **) &cuda.map = find(cuda.library, "cuMemMap");
+    *(void **) &cuda.set_access = find(cuda.library, "cuMemSetAccess");
+    *(void **) &cuda.unmap = find(cuda.library, "cuMemUnmap");
+    *(void **) &cuda.release = find(cuda.library, "cuMemRelease");
+    *(void **) &cuda.unreserve = find(cuda.library, "cuMemAddressFree");
+    *(void **) &cuda.range = find(cuda.library, "cuMemGetAddressRange_v2");
     int device;
     must("cuInit", cuda.init(0));
     must("cuDeviceGet", cuda.get(&device, 0));
@@ -111,6 +145,32 @@ static inline void load_hip(void)
 static inline int is_cuda(enum memory memory) { return memory >= CUDA && memory <= CUDA_PINNED; }
 static inline int is_hip(enum memory memory) { return memory >= ROCM; }
 
+/* Memory mapped at an address that was reserved before. */
+static inline void *virtual_alloc(size_t bytes)
+{
+    struct allocation_properties properties = {.type = 1, .location = {1, 0}};
+    struct access_description access = {{1, 0}, 3};
+    unsigned long long address, handle;
+    size_t granularity;
+    must("cuMemGetAllocationGranularity", cuda.granularity(&granularity, &properties, 0));
+    bytes = (bytes + granularity - 1) / granularity * granularity;
+    must("cuMemAddressReserve", cuda.reserve(&address, bytes, 0, 0, 0));
+    must("cuMemCreate", cuda.create(&handle, bytes, &properties, 0));
+    must("cuMemMap", cuda.map(address, bytes, 0, handle, 0));
+    must("cuMemRelease", cuda.release(handle));
+    must("cuMemSetAccess", cuda.set_access(address, bytes, &access, 1));
+    return (void *) address;
+}
+
+static inline void virtual_free(unsigned long long address)
+{
+    unsigned long long base;
+    size_t bytes;
+    must("cuMemGetAddressRange", cuda.range(&base, &bytes, address));
+    must("cuMemUnmap", cuda.unmap(base, bytes));
+    must("cuMemAddressFree", cuda.unreserve(base, bytes));
+}
+
 static inline void *memory_alloc(enum memory memory, size_t bytes)
 {
     unsigned long long address = 0;
@@ -128,6 +188,7 @@ static inline void *memory_alloc(enum memory memory, size_t bytes)
         must("cuMemAllocAsync", cuda.alloc_async(&address, bytes, NULL));
         must("cuCtxSynchronize", cuda.synchronize());
         return (void *) address;
+    case CUDA_VIRTUAL: return virtual_alloc(bytes);
     case CUDA_PINNED: must("cuMemHostAlloc", cuda.host_alloc(&pointer, bytes, 0)); return pointer;
     case ROCM: must("hipMalloc", hip.alloc(&pointer, bytes)); return pointer;
     case ROCM_MANAGED: must("hipMallocManaged", hip.alloc_managed(&pointer, bytes, 1)); return pointer;
@@ -139,6 +200,8 @@ static inline void memory_free(enum memory memory, void *pointer)
 {
     if (CUDA_PINNED == memory) {
         must("cuMemFreeHost", cuda.host_free(pointer));
+    } else if (CUDA_VIRTUAL == memory) {
+        virtual_free((unsigned long long) pointer);
     } else if (is_cuda(memory)) {
         must("cuMemFree", cuda.free((unsigned long long) pointer));
     } else if (is_hip(memory)) {
@@ -204,7 +267,7 @@ static inline enum memory memory_of_rank(const char *list, int rank)
             return (enum memory) kind;
         }
     }
-    fprintf(stderr, "unknown memory in %s; known: host cuda cuda-managed cuda-pool cuda-pinned rocm rocm-managed\n",
+    fprintf(stderr, "unknown memory in %s; known: host cuda cuda-managed cuda-pool cuda-virtual cuda-pinned rocm rocm-managed\n",
             list);
     exit(2);
 }

@@ -123,6 +123,7 @@ fn special_memory() {
     for memory in [
         ("cuda-managed", "cuda-pool"),
         ("cuda-pool,cuda-pinned", "cuda-managed,cuda"),
+        ("cuda-virtual", "cuda,cuda-virtual"),
         ("rocm-managed,rocm", "rocm,rocm-managed"),
     ] {
         Case { ranks: 3, memory, ..Case::default() }.check();
