@@ -21,7 +21,7 @@ const MODULE_LIMIT: Duration = Duration::from_secs(90);
 /// Starting processes takes seconds a test, with and without hetccl, and at times Open MPI's launcher fails or never
 /// comes back ("LOOKUP timed out"), in another test each time. So there, for stock as for hetccl, tests that have not
 /// passed are run again.
-const SPAWNING: [&str; 2] = ["test_spawn", "test_dynproc"];
+const SPAWNING: [&str; 3] = ["test_spawn", "test_dynproc", "test_util_pool"];
 const SPAWN_LIMIT: Duration = Duration::from_secs(150);
 const SPAWN_ATTEMPTS: usize = 6;
 
