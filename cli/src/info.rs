@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hetccl_runtime::core::Collective;
 use hetccl_runtime::core::algorithms::{self, Scope};
-use hetccl_runtime::{SETTINGS, Settings, TransportChoice};
+use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, TransportChoice};
 use serde::Serialize;
 
 #[derive(clap::Args)]
@@ -198,11 +198,30 @@ fn algorithm_list() -> Vec<AlgorithmInfo> {
 
 fn setting_list() -> Vec<SettingInfo> {
     let defaults = Settings::default();
-    let transport = SettingInfo {
-        name: "transport".into(),
-        default: "auto".into(),
-        help: format!("What carries messages: {}", TransportChoice::NAMES.join(", ")),
+    let word = |name: &str, default: &str, help: String| SettingInfo {
+        name: name.into(),
+        default: default.into(),
+        help,
     };
+    let words = [
+        word("priority", "0", "0: take part only when named in --mca coll; below: never".into()),
+        word("verbose", "0", "0: errors; 1: the wire and why; 2: also algorithms".into()),
+        word(
+            "transport",
+            "auto",
+            format!("What carries messages: {}", TransportChoice::NAMES.join(", ")),
+        ),
+        word(
+            "gpus",
+            "auto",
+            format!("Whether GPUs are looked for: {}", GpuChoice::NAMES.join(", ")),
+        ),
+        word(
+            "gpu_path",
+            "auto",
+            format!("How device buffers reach each other: {}", GpuPath::NAMES.join(", ")),
+        ),
+    ];
     let algorithms = Collective::ALL.iter().map(|&c| SettingInfo {
         name: format!("{}_algorithm", c.name()),
         default: "auto".into(),
@@ -216,7 +235,7 @@ fn setting_list() -> Vec<SettingInfo> {
         default: (s.get)(&defaults).to_string(),
         help: s.help.into(),
     });
-    std::iter::once(transport).chain(algorithms).chain(numbers).collect()
+    words.into_iter().chain(algorithms).chain(numbers).collect()
 }
 
 fn print(info: &Info, args: &Args, out: &mut impl Write) -> std::io::Result<()> {

@@ -50,6 +50,13 @@ fn every_parameter_is_listed_with_help() {
         assert!(text.contains(&format!("\"coll_hetccl_{name}\"")), "{name} is missing in\n{text}");
     }
     let listed = text.matches("parameter \"coll_hetccl_").count();
+    let info = command::capture(Command::new(prefix.join("bin/hetccl")).args(["info", "--json"]));
+    let info: serde_json::Value = serde_json::from_str(&info.unwrap()).unwrap();
+    for setting in info["settings"].as_array().unwrap() {
+        let name = format!("\"coll_hetccl_{}\"", setting["name"].as_str().unwrap());
+        assert!(text.contains(&name), "hetccl info has {name}, ompi_info has not");
+    }
+    assert_eq!(info["settings"].as_array().unwrap().len(), listed, "hetccl info lists all");
     assert_eq!(
         listed,
         5 + 22 + 9,
