@@ -65,6 +65,20 @@ pub struct Region {
 }
 
 impl Region {
+    /// Host memory that is only read.
+    #[inline]
+    pub fn of_bytes(bytes: &[u8]) -> Region {
+        let address = Address(bytes.as_ptr().expose_provenance());
+        Region { address, len_bytes: bytes.len(), memory: MemoryType::Host }
+    }
+
+    /// Host memory that may be written.
+    #[inline]
+    pub fn of_bytes_mut(bytes: &mut [u8]) -> Region {
+        let address = Address(bytes.as_mut_ptr().expose_provenance());
+        Region { address, len_bytes: bytes.len(), memory: MemoryType::Host }
+    }
+
     /// The part of this region that starts `offset_bytes` in and is `len_bytes` long.
     ///
     /// # Panics

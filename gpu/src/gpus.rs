@@ -1,6 +1,7 @@
 //! All GPUs that this process can use.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use hetccl_core::{Datatype, Handle, MemoryType, ReductionOp, Region};
 
@@ -63,6 +64,8 @@ pub struct Gpus {
     vacant: Vec<usize>,
     /// First byte and length of allocations that were seen, by vendor and the driver's number.
     seen: HashMap<(Vendor, u64), (usize, usize)>,
+    /// From the first to behind the last byte of all that was seen: most host memory lies outside.
+    seen_span: Range<usize>,
     exports: Exports,
     imports: Imports,
     /// Most unused memory that is kept per lane, pinned and of the device each.
@@ -71,16 +74,16 @@ pub struct Gpus {
 
 impl Gpus {
     /// Every driver that can be used here, and why the others can't.
-    pub fn discover(keep_bytes: usize) -> (Gpus, Vec<Error>) {
+    pub fn discover(keep_bytes: usize) -> (Gpus, Vec<(Vendor, Error)>) {
         let mut drivers: Vec<Box<dyn Driver>> = Vec::new();
         let mut missing = Vec::new();
         match Cuda::new() {
             Ok(driver) => drivers.push(Box::new(driver)),
-            Err(error) => missing.push(error),
+            Err(error) => missing.push((Vendor::Cuda, error)),
         }
         match Hip::new() {
             Ok(driver) => drivers.push(Box::new(driver)),
-            Err(error) => missing.push(error),
+            Err(error) => missing.push((Vendor::Rocm, error)),
         }
         (Gpus::new(drivers, keep_bytes), missing)
     }
@@ -93,6 +96,7 @@ impl Gpus {
             active: Vec::new(),
             vacant: Vec::new(),
             seen: HashMap::new(),
+            seen_span: 0..0,
             exports: Exports::default(),
             imports: Imports::default(),
             keep_bytes,
@@ -143,13 +147,18 @@ impl Gpus {
             self.seen.clear();
         }
         let driver = self.drivers.iter().find(|d| d.vendor() == vendor);
-        if let Some(Ok(range)) = driver.map(|d| d.allocation(place.context, address)) {
-            self.seen.insert((vendor, place.allocation), range);
+        if let Some(Ok((base, len))) = driver.map(|d| d.allocation(place.context, address)) {
+            self.seen.insert((vendor, place.allocation), (base, len));
+            self.seen_span = match self.seen_span.clone() {
+                span if span.is_empty() => base..base + len,
+                span => span.start.min(base)..span.end.max(base + len),
+            };
         }
     }
 
     fn was_device(&self, address: usize) -> bool {
-        self.seen.values().any(|&(base, len)| (base..base + len).contains(&address))
+        self.seen_span.contains(&address)
+            && self.seen.values().any(|&(base, len)| (base..base + len).contains(&address))
     }
 
     /// The lane for a device region.

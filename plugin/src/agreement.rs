@@ -4,9 +4,7 @@
 //! ballots of the 2^(k+1) ranks up to itself. Source: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier
 //! Synchronization", International Journal of Parallel Programming 17(1), 1988.
 
-use hetccl_core::{
-    Address, Group, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
-};
+use hetccl_core::{Group, MessageTag, Posted, Rank, Region, Transport, TransportError};
 use hetccl_mca::{CommunicatorRef, PmlTransport, progress};
 
 use crate::status;
@@ -89,14 +87,8 @@ fn exchange(
 ) -> Result<Ballot, i32> {
     let tag = MessageTag { sequence: SEQUENCE, step };
     let (out, mut into) = (ballot.to_bytes(), [0; BALLOT_BYTES]);
-    let region = |address: usize| Region {
-        address: Address(address),
-        len_bytes: BALLOT_BYTES,
-        memory: MemoryType::Host,
-    };
-    let receive =
-        wire.recv(from, tag, region(into.as_mut_ptr().expose_provenance())).map_err(failed)?;
-    let send = wire.send(to, tag, region(out.as_ptr().expose_provenance())).map_err(failed)?;
+    let receive = wire.recv(from, tag, Region::of_bytes_mut(&mut into)).map_err(failed)?;
+    let send = wire.send(to, tag, Region::of_bytes(&out)).map_err(failed)?;
     finish(wire, receive)?;
     finish(wire, send)?;
     Ok(Ballot::from_bytes(std::hint::black_box(into)))

@@ -43,12 +43,7 @@ pub(crate) fn in_one_allocation(a: *const c_void, b: *const c_void) -> bool {
 pub(crate) fn read(from: *const c_void, memory: MemoryType, into: &mut [u8]) -> Result<(), c_int> {
     let there =
         Region { address: Address(from.expose_provenance()), len_bytes: into.len(), memory };
-    let here = Region {
-        address: Address(into.as_mut_ptr().expose_provenance()),
-        len_bytes: into.len(),
-        memory: MemoryType::Host,
-    };
-    copy(there, here)
+    copy(there, Region::of_bytes_mut(into))
 }
 
 /// Copies host memory to the device, after the program's own work on it.
@@ -58,12 +53,7 @@ pub(crate) fn read(from: *const c_void, memory: MemoryType, into: &mut [u8]) -> 
 pub(crate) fn write(into: *mut c_void, memory: MemoryType, from: &[u8]) -> Result<(), c_int> {
     let there =
         Region { address: Address(into.expose_provenance()), len_bytes: from.len(), memory };
-    let here = Region {
-        address: Address(from.as_ptr().expose_provenance()),
-        len_bytes: from.len(),
-        memory: MemoryType::Host,
-    };
-    copy(here, there)
+    copy(Region::of_bytes(from), there)
 }
 
 fn copy(from: Region, into: Region) -> Result<(), c_int> {

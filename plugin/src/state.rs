@@ -119,7 +119,7 @@ impl Plugin {
             return;
         }
         let (gpus, missing) = Gpus::discover(self.settings.pinned_keep_bytes);
-        for error in missing {
+        for (_, error) in missing {
             coll_verbose(10, &format!("hetccl: {error}"));
         }
         for driver in gpus.drivers() {

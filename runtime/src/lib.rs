@@ -18,6 +18,7 @@ mod schedules;
 mod scratch;
 mod settings;
 mod staging;
+mod waiting;
 
 pub use communicator::{Communicator, Mode, Wire};
 pub use error::Error;

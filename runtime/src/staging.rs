@@ -6,6 +6,8 @@
 use hetccl_core::{Handle, MemoryType, Region};
 use hetccl_gpu::{Block, Error, Gpus, Lane, Order};
 
+use crate::waiting::all_finished;
+
 /// A user's buffer and its copy.
 #[derive(Debug)]
 struct Mirror {
@@ -105,19 +107,7 @@ impl Staging {
     /// # Errors
     /// A driver's.
     pub(crate) fn test(&mut self, gpus: &mut Gpus) -> Result<bool, Error> {
-        while let Some(&handle) = self.under_way.last() {
-            match gpus.test(handle) {
-                Ok(false) => return Ok(false),
-                Ok(true) => {
-                    self.under_way.pop();
-                }
-                Err(error) => {
-                    self.under_way.pop();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(true)
+        all_finished(&mut self.under_way, |handle| gpus.test(handle))
     }
 
     /// Gives the mirrors back, after the copies that use them.

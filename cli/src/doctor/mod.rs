@@ -117,11 +117,7 @@ fn examine(system: &System) -> Report {
             }
         }
     }
-    for (vendor, error) in [Vendor::Cuda, Vendor::Rocm]
-        .into_iter()
-        .filter(|vendor| gpus.drivers().iter().all(|driver| driver.vendor() != *vendor))
-        .zip(missing)
-    {
+    for (vendor, error) in missing {
         let detail = error.to_string();
         drivers.push(DriverReport { vendor: vendor.name(), found: false, detail });
     }

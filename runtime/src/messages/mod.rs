@@ -24,6 +24,7 @@ use hetccl_core::{
 };
 use hetccl_gpu::{Gpus, host_id};
 
+use crate::waiting::all_finished;
 use chunks::Chunks;
 use header::{Body, HEADER_BYTES, Header};
 
@@ -228,12 +229,12 @@ impl Message {
             body: body.map_or(Body::Chunks, Body::Ipc),
         };
         *self.header = header.to_bytes();
-        let posted = port.inner.send(self.peer, self.tag, host(&self.header[..]))?;
+        let posted = port.inner.send(self.peer, self.tag, Region::of_bytes(&self.header[..]))?;
         self.note(posted);
         self.phase = match header.body {
             Body::Chunks => Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes)),
             Body::Ipc(_) => {
-                let reply = host_mut(&mut self.reply[..]);
+                let reply = Region::of_bytes_mut(&mut self.reply[..]);
                 Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?))
             }
         };
@@ -241,7 +242,7 @@ impl Message {
     }
 
     fn expect(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
-        let header = host_mut(&mut self.header[..]);
+        let header = Region::of_bytes_mut(&mut self.header[..]);
         self.phase = Phase::Header(pending(port.inner.recv(self.peer, self.tag, header)?));
         Ok(())
     }
@@ -289,7 +290,9 @@ impl Message {
                     }
                     self.phase = Phase::Closing;
                 }
-                Phase::Closing => return self.close(port.inner),
+                Phase::Closing => {
+                    return all_finished(&mut self.control, |handle| port.inner.test(handle));
+                }
             }
         }
     }
@@ -314,22 +317,10 @@ impl Message {
 
     fn respond(&mut self, port: &mut AnyMemory<'_>, word: u8) -> Result<(), TransportError> {
         self.reply[0] = word;
-        let posted = port.inner.send(self.peer, self.reply_tag(), host(&self.reply[..]))?;
+        let posted =
+            port.inner.send(self.peer, self.reply_tag(), Region::of_bytes(&self.reply[..]))?;
         self.note(posted);
         Ok(())
-    }
-
-    fn close(&mut self, inner: &mut dyn Transport) -> Result<bool, TransportError> {
-        while let Some(&handle) = self.control.last() {
-            match inner.test(handle) {
-                Ok(false) => return Ok(false),
-                ended => {
-                    self.control.pop();
-                    ended?;
-                }
-            }
-        }
-        Ok(true)
     }
 
     /// Cancels what is under way.
@@ -384,21 +375,5 @@ fn arrived(
             *waiting = None;
             ended
         }
-    }
-}
-
-fn host(bytes: &[u8]) -> Region {
-    Region {
-        address: Address(bytes.as_ptr().expose_provenance()),
-        len_bytes: bytes.len(),
-        memory: MemoryType::Host,
-    }
-}
-
-fn host_mut(bytes: &mut [u8]) -> Region {
-    Region {
-        address: Address(bytes.as_mut_ptr().expose_provenance()),
-        len_bytes: bytes.len(),
-        memory: MemoryType::Host,
     }
 }

@@ -16,12 +16,13 @@ mod offer;
 mod plan;
 
 use hetccl_core::{
-    Address, Call, Handle, MemoryType, MessageTag, Posted, Rank, Reduction, Region, Transport,
-    TransportError,
+    Address, Call, Handle, MessageTag, Posted, Rank, Reduction, Region, Transport, TransportError,
 };
 use hetccl_gpu::{Error, Exported, Gpus, Lane, MOST_INPUTS, Order};
 
 use crate::process::Request;
+use crate::resident::{Resident, common_lane};
+use crate::waiting::all_finished;
 pub(crate) use asking::Asking;
 use offer::{OFFER_BYTES, Offer};
 use plan::{Buffers, Work};
@@ -139,7 +140,7 @@ impl Shared {
         shared.offers[0] = offer.to_bytes();
         if leads {
             for rank in 1..task.call.size() {
-                let into = region(&mut shared.offers[rank][..]);
+                let into = Region::of_bytes_mut(&mut shared.offers[rank][..]);
                 let posted = inner.recv(Rank::from(rank), task.tag(OFFER), into)?;
                 shared.note(posted);
             }
@@ -167,17 +168,17 @@ impl Shared {
                 }
                 Phase::Before(None) => {
                     if task.call.rank() != 0 {
-                        let offer = region(&mut self.offers[0][..]);
+                        let offer = Region::of_bytes_mut(&mut self.offers[0][..]);
                         let posted = inner.send(Rank(0), task.tag(OFFER), offer)?;
                         self.note(posted);
-                        let verdict = region(&mut self.verdict[..]);
+                        let verdict = Region::of_bytes_mut(&mut self.verdict[..]);
                         let posted = inner.recv(Rank(0), task.tag(VERDICT), verdict)?;
                         self.note(posted);
                     }
                     self.phase = Phase::Waiting;
                 }
                 Phase::Waiting => {
-                    if !self.settled(inner)? {
+                    if !all_finished(&mut self.waiting, |handle| inner.test(handle))? {
                         return Ok(Progress::Pending);
                     }
                     if task.call.rank() != 0 {
@@ -196,7 +197,7 @@ impl Shared {
                     };
                 }
                 Phase::Telling(verdict) => {
-                    if !self.settled(inner)? {
+                    if !all_finished(&mut self.waiting, |handle| inner.test(handle))? {
                         return Ok(Progress::Pending);
                     }
                     return Ok(if verdict == DONE { Progress::Done } else { Progress::AsUsual });
@@ -231,9 +232,7 @@ impl Shared {
         if offers.iter().any(|offer| !offer.usable || offer.digest != offers[0].digest) {
             return Ok(None);
         }
-        if let Some(Reduction::Predefined(op, datatype)) = task.reduction
-            && !gpus.can_reduce(lane, op, datatype)
-        {
+        if !Resident::can_reduce(gpus, lane, task.reduction) {
             return Ok(None);
         }
         // The kernels take so many inputs at a time, and the result of the first pass must not replace a later input.
@@ -265,7 +264,7 @@ impl Shared {
         self.verdict[0] = verdict;
         self.phase = Phase::Telling(verdict);
         for rank in 1..task.call.size() {
-            let word = region(&mut self.verdict[..]);
+            let word = Region::of_bytes_mut(&mut self.verdict[..]);
             let posted = inner.send(Rank::from(rank), task.tag(VERDICT), word)?;
             self.note(posted);
         }
@@ -291,20 +290,6 @@ impl Shared {
         }
     }
 
-    /// Whether all own messages have finished.
-    fn settled(&mut self, inner: &mut dyn Transport) -> Result<bool, TransportError> {
-        while let Some(&handle) = self.waiting.last() {
-            match inner.test(handle) {
-                Ok(false) => return Ok(false),
-                ended => {
-                    self.waiting.pop();
-                    ended?;
-                }
-            }
-        }
-        Ok(true)
-    }
-
     /// Cancels what is under way.
     pub(crate) fn give_up(mut self, inner: &mut dyn Transport, gpus: &mut Gpus) {
         for handle in self.waiting.drain(..) {
@@ -319,7 +304,7 @@ impl Shared {
 /// This rank's offer, and the lane of its buffers.
 fn make_offer(task: &Task<'_>, gpus: &mut Gpus) -> Result<(Option<Lane>, Offer), Error> {
     let mut offer = Offer { digest: task.kind(), in_place: task.call.in_place, ..Offer::default() };
-    let Some(lane) = crate::resident::common_lane(gpus, [task.input, task.output])? else {
+    let Some(lane) = common_lane(gpus, [task.input, task.output])? else {
         return Ok((None, offer));
     };
     let mut usable = true;
@@ -361,13 +346,5 @@ fn queue(gpus: &mut Gpus, lane: Lane, task: &Task<'_>, work: &Work) -> Result<()
             let inputs: Vec<usize> = inputs.iter().map(|input| input.address.0).collect();
             gpus.queue_reduce(lane, (op, datatype), &inputs, into.address.0, count)
         }
-    }
-}
-
-fn region(bytes: &mut [u8]) -> Region {
-    Region {
-        address: Address(bytes.as_mut_ptr().expose_provenance()),
-        len_bytes: bytes.len(),
-        memory: MemoryType::Host,
     }
 }
