@@ -13,6 +13,7 @@ mod block;
 mod cuda;
 mod driver;
 mod error;
+mod foreign;
 mod gpus;
 mod hip;
 mod ipc;

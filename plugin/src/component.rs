@@ -117,21 +117,20 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
              own point-to-point layer. ucx: UCX, or MPI_Init fails and says why. pml: Open MPI's point-to-point \
              layer",
             2,
-            &TransportChoice::NAMES,
+            TransportChoice::NAMES,
         )
         .map_err(refused)?;
-    settings.transport =
-        TransportChoice::parse(TransportChoice::NAMES[transport]).unwrap_or_default();
+    settings.transport = TransportChoice::ALL[transport];
     let gpus = parameters
         .word(
             "gpus",
             "Whether buffers may be GPU memory. auto: the drivers of NVIDIA and AMD GPUs are loaded where they \
              are installed. none: they are not, and every buffer must be host memory",
             2,
-            &GpuChoice::NAMES,
+            GpuChoice::NAMES,
         )
         .map_err(refused)?;
-    settings.gpus = GpuChoice::parse(GpuChoice::NAMES[gpus]).unwrap_or_default();
+    settings.gpus = GpuChoice::ALL[gpus];
     let path = parameters
         .word(
             "gpu_path",
@@ -139,10 +138,10 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
              vendor and the driver allows it, otherwise through pinned host memory. staging: through pinned host \
              memory",
             3,
-            &GpuPath::NAMES,
+            GpuPath::NAMES,
         )
         .map_err(refused)?;
-    settings.gpu_path = GpuPath::parse(GpuPath::NAMES[path]).unwrap_or_default();
+    settings.gpu_path = GpuPath::ALL[path];
     for collective in Collective::ALL {
         read_algorithm(parameters, &mut settings, collective)?;
     }

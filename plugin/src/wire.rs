@@ -78,10 +78,13 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     if comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
-        use_ucx = published(comm).all(|(flags, _)| flags & HAS_ADDRESS != 0);
-        any_memory = published(comm).any(|(flags, _)| flags & HAS_GPU != 0);
+        let everybody: Vec<(u8, u64)> = published(comm).collect();
+        use_ucx = everybody.iter().all(|(flags, _)| flags & HAS_ADDRESS != 0);
+        any_memory = everybody.iter().any(|(flags, _)| flags & HAS_GPU != 0);
     }
+    // What the others have published is only looked at where it can matter.
     let one_device = any_memory
+        && group.remote_size.is_none()
         && plugin.settings.gpu_path == GpuPath::Auto
         && all_equal(published(comm).map(|(_, device)| device));
     let wire =

@@ -4,78 +4,63 @@ use std::fmt;
 
 use hetccl_core::{Choices, Collective};
 
-/// Which wire the user asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransportChoice {
-    /// UCX where every rank can use it, otherwise the front end's own messages.
-    #[default]
-    Auto,
-    /// UCX, or an error.
-    Ucx,
-    /// The front end's own messages.
-    Pml,
+/// A setting that is one of a few words. The first is the default.
+macro_rules! words {
+    (
+        $(#[$documentation:meta])*
+        $name:ident { $($(#[$meaning:meta])* $variant:ident = $word:literal),+ $(,)? }
+    ) => {
+        $(#[$documentation])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$meaning])* $variant,)+
+        }
+
+        impl $name {
+            /// The words that a user may say.
+            pub const NAMES: &'static [&'static str] = &[$($word),+];
+
+            /// The choices, in the order of their words.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name::ALL[0]
+            }
+        }
+    };
 }
 
-impl TransportChoice {
-    /// The words that a user may say.
-    pub const NAMES: [&'static str; 3] = ["auto", "ucx", "pml"];
-
-    /// The choice with this name.
-    pub fn parse(name: &str) -> Option<TransportChoice> {
-        match name {
-            "auto" => Some(TransportChoice::Auto),
-            "ucx" => Some(TransportChoice::Ucx),
-            "pml" => Some(TransportChoice::Pml),
-            _ => None,
-        }
+words! {
+    /// Which wire the user asked for.
+    TransportChoice {
+        /// UCX where every rank can use it, otherwise the front end's own messages.
+        Auto = "auto",
+        /// UCX, or an error.
+        Ucx = "ucx",
+        /// The front end's own messages.
+        Pml = "pml",
     }
 }
 
-/// Whether GPUs are looked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuChoice {
-    /// Those whose drivers are there.
-    #[default]
-    Auto,
-    /// None: every buffer is host memory.
-    None,
-}
-
-impl GpuChoice {
-    /// The words that a user may say.
-    pub const NAMES: [&'static str; 2] = ["auto", "none"];
-
-    /// The choice with this name.
-    pub fn parse(name: &str) -> Option<GpuChoice> {
-        match name {
-            "auto" => Some(GpuChoice::Auto),
-            "none" => Some(GpuChoice::None),
-            _ => None,
-        }
+words! {
+    /// Whether GPUs are looked for.
+    GpuChoice {
+        /// Those whose drivers are there.
+        Auto = "auto",
+        /// None: every buffer is host memory.
+        None = "none",
     }
 }
 
-/// How large device buffers of one vendor's GPUs in one host reach each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuPath {
-    /// The fastest that the two ends have.
-    #[default]
-    Auto,
-    /// Through pinned host memory.
-    Staging,
-}
-
-impl GpuPath {
-    /// The words that a user may say.
-    pub const NAMES: [&'static str; 2] = ["auto", "staging"];
-
-    /// The path with this name.
-    pub fn parse(name: &str) -> Option<GpuPath> {
-        match name {
-            "auto" => Some(GpuPath::Auto),
-            "staging" => Some(GpuPath::Staging),
-            _ => None,
-        }
+words! {
+    /// How large device buffers of one vendor's GPUs in one host reach each other.
+    GpuPath {
+        /// The fastest that the two ends have.
+        Auto = "auto",
+        /// Through pinned host memory.
+        Staging = "staging",
     }
 }
 
@@ -130,8 +115,8 @@ impl Default for Settings {
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport`, `gpus`, `gpu_path` and one `<collective>_algorithm` per
-/// collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`],
+/// A numeric setting as front ends register it. The word settings (`transport`, `gpus`, `gpu_path` and one
+/// `<collective>_algorithm` per collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`],
 /// [`GpuPath::NAMES`] and [`hetccl_core::algorithms::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {

@@ -14,6 +14,7 @@ use crate::driver::{
     Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
 };
 use crate::error::Error;
+use crate::foreign::{pointer, text};
 use result::{check, load};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
@@ -318,11 +319,3 @@ impl Driver for Cuda {
 
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE_MEMORY: u32 = 2;
-
-fn pointer<T>(number: usize) -> *mut T {
-    std::ptr::with_exposed_provenance_mut(number)
-}
-
-fn text(chars: &[c_char]) -> String {
-    chars.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
-}

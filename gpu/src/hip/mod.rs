@@ -13,6 +13,7 @@ use crate::driver::{
     Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
 };
 use crate::error::Error;
+use crate::foreign::{pointer, text};
 use sys::{Hip as Library, Status};
 
 /// The kernels' source.
@@ -377,12 +378,4 @@ impl Driver for Hip {
         // SAFETY: opened by `open`, and the caller is done with it.
         let _ = unsafe { (self.library.ipc_close)(pointer(base)) };
     }
-}
-
-fn pointer<T>(number: usize) -> *mut T {
-    std::ptr::with_exposed_provenance_mut(number)
-}
-
-fn text(chars: &[c_char]) -> String {
-    chars.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
 }
