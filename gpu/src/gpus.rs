@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use hetccl_core::{Datatype, Handle, MemoryType, ReductionOp, Region};
+use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
-use crate::block::{Block, Pool};
+use slab::Slab;
+
+use crate::block::Block;
 use crate::cuda::Cuda;
 use crate::driver::{Context, Driver, Event, Place, Stream, Vendor};
 use crate::error::Error;
@@ -35,8 +37,9 @@ struct LaneState {
     context: Context,
     stream: Stream,
     idle_events: Vec<Event>,
-    pinned: Pool,
-    device: Pool,
+    /// Addresses of pinned memory and of device memory that is not in use.
+    pinned: Pool<usize>,
+    device: Pool<usize>,
     kernels: Kernels,
     memory: MemoryType,
 }
@@ -60,8 +63,7 @@ struct Active {
 pub struct Gpus {
     drivers: Vec<Box<dyn Driver>>,
     lanes: Vec<LaneState>,
-    active: Vec<Option<Active>>,
-    vacant: Vec<usize>,
+    active: Slab<Active>,
     /// First byte and length of allocations that were seen, by vendor and the driver's number.
     seen: HashMap<(Vendor, u64), (usize, usize)>,
     /// From the first to behind the last byte of all that was seen: most host memory lies outside.
@@ -93,8 +95,7 @@ impl Gpus {
         Gpus {
             drivers,
             lanes: Vec::new(),
-            active: Vec::new(),
-            vacant: Vec::new(),
+            active: Slab::new(),
             seen: HashMap::new(),
             seen_span: 0..0,
             exports: Exports::default(),
@@ -237,10 +238,9 @@ impl Gpus {
     /// [`Error::Call`].
     pub fn after_application(&mut self, lane: Lane) -> Result<Handle, Error> {
         let handle = self.mark(lane, Order::AfterApplication)?;
-        if let Some(Active { event, .. }) = self.active[handle.0 as usize] {
-            let state = &self.lanes[lane.0];
-            self.drivers[state.driver].wait(state.context, state.stream, event)?;
-        }
+        let Active { event, .. } = self.active[handle.0 as usize];
+        let state = &self.lanes[lane.0];
+        self.drivers[state.driver].wait(state.context, state.stream, event)?;
         Ok(handle)
     }
 
@@ -260,18 +260,7 @@ impl Gpus {
         let event = self.idle_event(lane)?;
         let state = &self.lanes[lane.0];
         self.drivers[state.driver].record(state.context, event, state.stream(order))?;
-        let active = Some(Active { lane, event });
-        let index = match self.vacant.pop() {
-            Some(index) => {
-                self.active[index] = active;
-                index
-            }
-            None => {
-                self.active.push(active);
-                self.active.len() - 1
-            }
-        };
-        Ok(Handle(index as u64))
+        Ok(Handle(self.active.insert(Active { lane, event }) as u64))
     }
 
     /// Whether started work has finished. After `Ok(true)` or an error the handle is gone.
@@ -280,15 +269,14 @@ impl Gpus {
     /// [`Error::Call`]: the work, or work before it on the same device, failed.
     pub fn test(&mut self, handle: Handle) -> Result<bool, Error> {
         let index = handle.0 as usize;
-        let Some(Active { lane, event }) = self.active.get(index).copied().flatten() else {
+        let Some(&Active { lane, event }) = self.active.get(index) else {
             return Ok(true);
         };
         let state = &mut self.lanes[lane.0];
         let finished = self.drivers[state.driver].finished(state.context, event);
         if !matches!(finished, Ok(false)) {
             state.idle_events.push(event);
-            self.active[index] = None;
-            self.vacant.push(index);
+            self.active.remove(index);
         }
         finished
     }
@@ -363,13 +351,13 @@ impl Gpus {
     /// # Errors
     /// [`Error::Call`], when there is none.
     pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
-        let size = Pool::size_for(len_bytes);
+        let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
         let state = &mut self.lanes[lane.0];
-        let address = match state.pinned.take(size) {
+        let address = match state.pinned.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate_pinned(state.context, size)?,
+            None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
         };
-        Ok(Pool::block(lane, MemoryType::Host, address, size))
+        Ok(Block { lane, memory: MemoryType::Host, address, len_bytes })
     }
 
     /// Memory of the lane's device.
@@ -377,13 +365,13 @@ impl Gpus {
     /// # Errors
     /// [`Error::Call`], when there is none.
     pub fn take_device(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
-        let size = Pool::size_for(len_bytes);
+        let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
         let state = &mut self.lanes[lane.0];
-        let address = match state.device.take(size) {
+        let address = match state.device.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate(state.context, size)?,
+            None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
         };
-        Ok(Pool::block(lane, state.memory, address, size))
+        Ok(Block { lane, memory: state.memory, address, len_bytes })
     }
 
     /// Takes a block back that nothing under way uses.
@@ -391,7 +379,7 @@ impl Gpus {
         let state = &mut self.lanes[block.lane.0];
         let pinned = block.memory == MemoryType::Host;
         let pool = if pinned { &mut state.pinned } else { &mut state.device };
-        if pool.put(&block, self.keep_bytes) {
+        if pool.put(block.address, block.len_bytes, self.keep_bytes).is_ok() {
             return;
         }
         let driver = &self.drivers[state.driver];

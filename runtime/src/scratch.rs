@@ -6,9 +6,8 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
-use hetccl_core::{Address, MemoryType, Region};
+use hetccl_core::{Address, MemoryType, Pool, Region};
 
-const SMALLEST_BYTES: usize = 4096;
 const ALIGN_BYTES: usize = 4096;
 
 /// A block of scratch memory; freed when dropped, or kept by [`ScratchPool::put`].
@@ -25,7 +24,7 @@ impl Block {
     /// Memory of at least `len_bytes`; `None` when the system has none.
     fn new(len_bytes: usize) -> Option<Block> {
         let layout = Layout::from_size_align(len_bytes, ALIGN_BYTES).ok()?;
-        // SAFETY: the layout's size is at least SMALLEST_BYTES, so not zero.
+        // SAFETY: the layout's size is at least that of the pool's smallest, so not zero.
         let memory = NonNull::new(unsafe { alloc(layout) })?;
         Some(Block { memory, layout })
     }
@@ -47,49 +46,30 @@ impl Drop for Block {
     }
 }
 
-/// Blocks that are not in use, by size.
+/// Blocks that are not in use.
 #[derive(Debug)]
 pub(crate) struct ScratchPool {
-    /// `free[i]` holds blocks of `SMALLEST_BYTES << i`.
-    free: Vec<Vec<Block>>,
-    kept_bytes: usize,
+    free: Pool<Block>,
     limit_bytes: usize,
 }
 
 impl ScratchPool {
     /// A pool that keeps at most `limit_bytes` of unused memory.
     pub(crate) fn new(limit_bytes: usize) -> ScratchPool {
-        ScratchPool { free: Vec::new(), kept_bytes: 0, limit_bytes }
+        ScratchPool { free: Pool::default(), limit_bytes }
     }
 
     /// A block of at least `len_bytes`; `None` when there is no memory.
     pub(crate) fn take(&mut self, len_bytes: usize) -> Option<Block> {
-        let size = len_bytes.max(SMALLEST_BYTES).checked_next_power_of_two()?;
-        let class = class_of(size);
-        if let Some(block) = self.free.get_mut(class).and_then(Vec::pop) {
-            self.kept_bytes -= size;
-            return Some(block);
-        }
-        Block::new(size)
+        let size = Pool::<Block>::size_for(len_bytes)?;
+        self.free.take(size).or_else(|| Block::new(size))
     }
 
-    /// Takes a block back.
+    /// Takes a block back; one beyond the bound goes to the system.
     pub(crate) fn put(&mut self, block: Block) {
         let size = block.layout.size();
-        if self.kept_bytes + size > self.limit_bytes {
-            return;
-        }
-        let class = class_of(size);
-        if self.free.len() <= class {
-            self.free.resize_with(class + 1, Vec::new);
-        }
-        self.kept_bytes += size;
-        self.free[class].push(block);
+        drop(self.free.put(block, size, self.limit_bytes));
     }
-}
-
-fn class_of(size_bytes: usize) -> usize {
-    (size_bytes / SMALLEST_BYTES).ilog2() as usize
 }
 
 #[cfg(test)]
@@ -106,7 +86,7 @@ mod tests {
         assert_eq!(pool.take(8000).unwrap().region().address, address);
         let large = pool.take(2 << 20).unwrap();
         pool.put(large);
-        assert_eq!(pool.kept_bytes, 0, "a block beyond the bound is not kept");
+        assert_eq!(pool.free.kept_bytes(), 0, "a block beyond the bound is not kept");
     }
 
     #[test]

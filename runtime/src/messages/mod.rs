@@ -25,6 +25,8 @@ use hetccl_core::{
 use hetccl_gpu::{Gpus, host_id};
 
 use crate::waiting::all_finished;
+use slab::Slab;
+
 use chunks::Chunks;
 use header::{Body, HEADER_BYTES, Header};
 
@@ -51,28 +53,13 @@ pub(crate) struct Cut {
 pub(crate) struct Messages {
     cut: Cut,
     host: u64,
-    active: Vec<Option<Box<Message>>>,
-    vacant: Vec<usize>,
+    /// `None` while a message is being advanced.
+    active: Slab<Option<Box<Message>>>,
 }
 
 impl Messages {
     pub(crate) fn new(cut: Cut) -> Messages {
-        Messages { cut, host: host_id(), active: Vec::new(), vacant: Vec::new() }
-    }
-
-    fn insert(&mut self, message: Box<Message>) -> Handle {
-        let index = self.vacant.pop().unwrap_or(self.active.len());
-        if index == self.active.len() {
-            self.active.push(None);
-        }
-        self.active[index] = Some(message);
-        Handle(OURS | index as u64)
-    }
-
-    fn remove(&mut self, index: usize) -> Option<Box<Message>> {
-        let message = self.active.get_mut(index)?.take()?;
-        self.vacant.push(index);
-        Some(message)
+        Messages { cut, host: host_id(), active: Slab::new() }
     }
 }
 
@@ -150,18 +137,19 @@ impl Transport for AnyMemory<'_> {
             return self.inner.test(handle);
         }
         let index = (handle.0 & !OURS) as usize;
-        let Some(mut message) = self.messages.active[index].take() else { return Ok(true) };
+        let slot = self.messages.active.get_mut(index);
+        let Some(mut message) = slot.and_then(Option::take) else { return Ok(true) };
         match message.advance(self) {
             Ok(false) => {
                 self.messages.active[index] = Some(message);
                 Ok(false)
             }
             Ok(true) => {
-                self.messages.vacant.push(index);
+                self.messages.active.remove(index);
                 Ok(true)
             }
             Err(error) => {
-                self.messages.vacant.push(index);
+                self.messages.active.remove(index);
                 message.give_up(self);
                 Err(error)
             }
@@ -172,7 +160,8 @@ impl Transport for AnyMemory<'_> {
         if handle.0 & OURS == 0 {
             return self.inner.cancel(handle);
         }
-        if let Some(message) = self.messages.remove((handle.0 & !OURS) as usize) {
+        let removed = self.messages.active.try_remove((handle.0 & !OURS) as usize);
+        if let Some(message) = removed.flatten() {
             message.give_up(self);
         }
     }
@@ -197,7 +186,10 @@ impl AnyMemory<'_> {
         let mut message = Box::new(message);
         match message.advance(self) {
             Ok(true) => Ok(Posted::Done),
-            Ok(false) => Ok(Posted::Pending(self.messages.insert(message))),
+            Ok(false) => {
+                let index = self.messages.active.insert(Some(message));
+                Ok(Posted::Pending(Handle(OURS | index as u64)))
+            }
             Err(error) => {
                 message.give_up(self);
                 Err(error)
