@@ -19,23 +19,26 @@ pub(crate) struct Ballot {
     pub(crate) ucx: bool,
     /// There are no GPUs.
     pub(crate) no_gpus: bool,
+    /// UCX takes the device memory here as it is.
+    pub(crate) direct: bool,
     /// All digests so far were equal.
     pub(crate) same: bool,
     digest: u64,
 }
 
-const BALLOT_BYTES: usize = 11;
+const BALLOT_BYTES: usize = 12;
 
 impl Ballot {
     /// This rank's word. Ranks with different digests get a result that is not `same`.
-    pub(crate) fn new(ucx: bool, no_gpus: bool, digest: u64) -> Ballot {
-        Ballot { ucx, no_gpus, same: true, digest }
+    pub(crate) fn new(ucx: bool, no_gpus: bool, direct: bool, digest: u64) -> Ballot {
+        Ballot { ucx, no_gpus, direct, same: true, digest }
     }
 
     fn and(self, other: Ballot) -> Ballot {
         Ballot {
             ucx: self.ucx && other.ucx,
             no_gpus: self.no_gpus && other.no_gpus,
+            direct: self.direct && other.direct,
             same: self.same && other.same && self.digest == other.digest,
             digest: self.digest,
         }
@@ -46,13 +49,15 @@ impl Ballot {
         bytes[0] = u8::from(self.ucx);
         bytes[1] = u8::from(self.same);
         bytes[2] = u8::from(self.no_gpus);
-        bytes[3..].copy_from_slice(&self.digest.to_le_bytes());
+        bytes[3] = u8::from(self.direct);
+        bytes[4..].copy_from_slice(&self.digest.to_le_bytes());
         bytes
     }
 
     fn from_bytes(bytes: [u8; BALLOT_BYTES]) -> Ballot {
-        let digest = u64::from_le_bytes(std::array::from_fn(|i| bytes[3 + i]));
-        Ballot { ucx: bytes[0] == 1, same: bytes[1] == 1, no_gpus: bytes[2] == 1, digest }
+        let digest = u64::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
+        let [ucx, same, no_gpus, direct] = std::array::from_fn(|i| bytes[i] == 1);
+        Ballot { ucx, no_gpus, direct, same, digest }
     }
 }
 
@@ -113,12 +118,13 @@ mod tests {
 
     #[test]
     fn ballots_survive_the_wire_and_and() {
-        let yes = Ballot::new(true, true, 42);
+        let yes = Ballot::new(true, true, true, 42);
         assert_eq!(Ballot::from_bytes(yes.to_bytes()), yes);
         assert!(yes.and(yes).ucx && yes.and(yes).same && yes.and(yes).no_gpus);
-        assert!(!yes.and(Ballot::new(true, false, 42)).no_gpus);
-        assert!(!yes.and(Ballot::new(false, true, 42)).ucx);
-        assert!(!yes.and(Ballot::new(true, true, 43)).same);
-        assert!(!yes.and(yes.and(Ballot::new(true, true, 43))).same);
+        assert!(yes.and(yes).direct && !yes.and(Ballot::new(true, true, false, 42)).direct);
+        assert!(!yes.and(Ballot::new(true, false, true, 42)).no_gpus);
+        assert!(!yes.and(Ballot::new(false, true, true, 42)).ucx);
+        assert!(!yes.and(Ballot::new(true, true, true, 43)).same);
+        assert!(!yes.and(yes.and(Ballot::new(true, true, true, 43))).same);
     }
 }

@@ -134,9 +134,10 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let path = parameters
         .word(
             "gpu_path",
-            "How large device buffers of ranks on one host reach each other. auto: directly, where both are of one \
-             vendor and the driver allows it, otherwise through pinned host memory. staging: through pinned host \
-             memory",
+            "How large device buffers reach each other. auto: directly, where both are on one host and of one \
+             vendor and the driver allows it, otherwise by UCX where it and a NIC reach every rank's device memory, \
+             otherwise through pinned host memory. ucx: by UCX where it reaches every rank's device memory, NIC or \
+             not. staging: through pinned host memory",
             3,
             GpuPath::NAMES,
         )

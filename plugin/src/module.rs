@@ -105,7 +105,7 @@ unsafe extern "C" fn enable(
         std::panic::catch_unwind(move || wire::choose(comm))
     };
     match chosen {
-        Ok(Ok(wire::Choice { wire, any_memory, one_device })) => {
+        Ok(Ok(wire::Choice { wire, any_memory, direct, one_device })) => {
             let plugin = Plugin::get();
             let uses_ucx = matches!(wire, Wire::Ucx(_));
             {
@@ -113,6 +113,7 @@ unsafe extern "C" fn enable(
                 *state.communicator(&engine) =
                     Communicator::new(state.comm.context(), state.group, wire)
                         .with_any_memory(any_memory)
+                        .with_direct(direct)
                         .with_one_device(one_device);
             }
             if uses_ucx {

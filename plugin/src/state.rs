@@ -50,6 +50,8 @@ pub(crate) struct Plugin {
     pub(crate) job_uses_ucx: OnceCell<bool>,
     /// What MPI_COMM_WORLD agreed on: whether some rank of this job has a GPU.
     pub(crate) job_has_gpus: OnceCell<bool>,
+    /// What MPI_COMM_WORLD agreed on: whether UCX takes the device memory of all ranks as it is.
+    pub(crate) job_is_direct: OnceCell<bool>,
     /// Whether a GPU can be used here, readable without the lock.
     has_gpus: AtomicBool,
     /// Operations in `Engine::active`, readable without the lock.
@@ -73,6 +75,7 @@ impl Plugin {
             ucx_trouble: OnceCell::new(),
             job_uses_ucx: OnceCell::new(),
             job_has_gpus: OnceCell::new(),
+            job_is_direct: OnceCell::new(),
             has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             listening: AtomicBool::new(false),
@@ -103,10 +106,13 @@ impl Plugin {
             }
             Err(why) => (Vec::new(), Some(why)),
         };
-        let trouble = match modex_put(
-            wire::ADDRESS_KEY,
-            &wire::publish(&address, plugin.has_gpus(), plugin.lock().process.gpus().only_device()),
-        ) {
+        let published = {
+            let mut engine = plugin.lock();
+            let direct = engine.process.device_memory_by_ucx().is_ok();
+            let only_device = engine.process.gpus().only_device();
+            wire::publish(&address, plugin.has_gpus(), direct, only_device)
+        };
+        let trouble = match modex_put(wire::ADDRESS_KEY, &published) {
             Ok(()) => trouble,
             Err(status) => Some(format!("its address could not be published (status {status})")),
         };

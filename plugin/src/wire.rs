@@ -11,24 +11,34 @@ use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
-pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.2";
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.3";
 
 /// A UCX address follows.
 const HAS_ADDRESS: u8 = 1;
 /// The process has a GPU.
 const HAS_GPU: u8 = 2;
+/// UCX takes the device memory of the process as it is.
+const DIRECT: u8 = 4;
 
 /// Bytes before the UCX address: flags, and the number of the only device (0 where there is none).
 const HEAD_BYTES: usize = 9;
 
 /// What is published: flags, the only device, and the UCX address if there is one.
-pub(crate) fn publish(address: &[u8], has_gpus: bool, only_device: Option<u64>) -> Vec<u8> {
+pub(crate) fn publish(
+    address: &[u8],
+    has_gpus: bool,
+    direct: bool,
+    only_device: Option<u64>,
+) -> Vec<u8> {
     let mut flags = 0;
     if !address.is_empty() {
         flags |= HAS_ADDRESS;
     }
     if has_gpus {
         flags |= HAS_GPU;
+    }
+    if direct {
+        flags |= DIRECT;
     }
     let mut bytes = vec![flags];
     bytes.extend_from_slice(&only_device.unwrap_or(0).to_le_bytes());
@@ -54,6 +64,8 @@ pub(crate) struct Choice {
     pub(crate) wire: Wire,
     /// Some rank may have device memory.
     pub(crate) any_memory: bool,
+    /// UCX takes the device memory of all ranks as it is.
+    pub(crate) direct: bool,
     /// All ranks use one device.
     pub(crate) one_device: bool,
 }
@@ -69,18 +81,22 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         let agreed = agree_in_world(plugin, comm)?;
         let _ = plugin.job_uses_ucx.set(agreed.ucx);
         let _ = plugin.job_has_gpus.set(!agreed.no_gpus);
+        let _ = plugin.job_is_direct.set(agreed.direct);
     }
     if group.remote_size.is_none() && group.len() == 1 {
-        return Ok(Choice { wire: Wire::Alone, any_memory: plugin.has_gpus(), one_device: false });
+        let any_memory = plugin.has_gpus();
+        return Ok(Choice { wire: Wire::Alone, any_memory, direct: false, one_device: false });
     }
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
+    let mut direct = plugin.job_is_direct.get().copied().unwrap_or(false);
     if comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
         let everybody: Vec<(u8, u64)> = published(comm).collect();
         use_ucx = everybody.iter().all(|(flags, _)| flags & HAS_ADDRESS != 0);
         any_memory = everybody.iter().any(|(flags, _)| flags & HAS_GPU != 0);
+        direct = everybody.iter().all(|(flags, _)| flags & DIRECT != 0);
     }
     // What the others have published is only looked at where it can matter.
     let one_device = any_memory
@@ -89,7 +105,7 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         && all_equal(published(comm).map(|(_, device)| device));
     let wire =
         if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
-    Ok(Choice { wire, any_memory, one_device })
+    Ok(Choice { wire, any_memory, direct, one_device })
 }
 
 /// Whether all are the same device.
@@ -118,7 +134,9 @@ fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
 /// All ranks of the job: can everybody use UCX, has nobody a GPU, and is everybody's hetccl the same?
 fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32> {
     let trouble = plugin.ucx_trouble.get().cloned().flatten();
-    let ballot = Ballot::new(trouble.is_none(), !plugin.has_gpus(), digest(plugin));
+    let no_direct = plugin.lock().process.device_memory_by_ucx().err();
+    let ballot =
+        Ballot::new(trouble.is_none(), !plugin.has_gpus(), no_direct.is_none(), digest(plugin));
     let result = agreement::agree(comm, ballot)?;
     if !result.same {
         let text = format!(
@@ -135,6 +153,9 @@ fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32>
         return Err(hetccl_mca::sys::OMPI_ERR_NOT_AVAILABLE);
     }
     tell_wire(plugin, comm, result.ucx, trouble.as_deref());
+    if !result.no_gpus {
+        tell_device_path(plugin, comm, result.direct, no_direct.as_deref());
+    }
     Ok(result)
 }
 
@@ -163,6 +184,29 @@ fn tell_wire(plugin: &Plugin, comm: CommunicatorRef, ucx: bool, trouble: Option<
     } else {
         let why = trouble.unwrap_or("another rank can't use UCX");
         format!("messages go over pml ({}), not ucx: {why}", pml_name())
+    };
+    if plugin.verbosity >= Verbosity::WIRE {
+        hetccl_mca::tell(&line);
+    }
+    coll_verbose(1, &format!("hetccl: {line}"));
+}
+
+/// One line on how device memory travels between ranks, on rank 0, for those who asked.
+fn tell_device_path(plugin: &Plugin, comm: CommunicatorRef, direct: bool, trouble: Option<&str>) {
+    if comm.group().rank != Rank(0) {
+        return;
+    }
+    let elsewhere = if direct {
+        "by UCX, which reaches the device memory of every rank".to_owned()
+    } else {
+        let why = trouble.unwrap_or("UCX can't reach the device memory of another rank");
+        format!("through pinned host memory, not by UCX: {why}")
+    };
+    let line = match plugin.settings.gpu_path {
+        GpuPath::Auto => format!(
+            "large device buffers go by IPC handle between GPUs of one vendor in one host, elsewhere {elsewhere}"
+        ),
+        _ => format!("device buffers go {elsewhere}"),
     };
     if plugin.verbosity >= Verbosity::WIRE {
         hetccl_mca::tell(&line);

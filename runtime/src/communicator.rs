@@ -74,6 +74,8 @@ pub struct Communicator {
     pub(crate) wire: Wire,
     /// Whether some rank may have device memory; the same on all ranks.
     pub(crate) any_memory: bool,
+    /// Whether the wire takes every rank's device memory as it is; the same on all ranks.
+    pub(crate) direct: bool,
     /// Whether all ranks use one device; the same on all ranks.
     pub(crate) one_device: bool,
     /// What rank 0 has said when it was asked to work for all.
@@ -100,6 +102,7 @@ impl Communicator {
             group,
             wire,
             any_memory: false,
+            direct: false,
             one_device: false,
             asking: Asking::default(),
             started: 0,
@@ -113,6 +116,14 @@ impl Communicator {
     #[must_use]
     pub fn with_any_memory(mut self, any_memory: bool) -> Communicator {
         self.any_memory = any_memory;
+        self
+    }
+
+    /// Gives device memory to the wire as it is. All ranks must say so, or none, and each only where
+    /// [`Process::device_memory_by_ucx`](crate::Process::device_memory_by_ucx) says that it works.
+    #[must_use]
+    pub fn with_direct(mut self, direct: bool) -> Communicator {
+        self.direct = direct && matches!(self.wire, Wire::Ucx(_));
         self
     }
 

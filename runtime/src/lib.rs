@@ -13,6 +13,7 @@ mod messages;
 mod one_device;
 mod probe;
 mod process;
+mod rdma;
 mod resident;
 mod schedules;
 mod scratch;
@@ -28,6 +29,7 @@ pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
 pub use probe::{Ucx, ucx, ucx_version};
 pub use process::{Operation, Process, Request};
+pub use rdma::Rdma;
 pub use settings::{
     GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, TransportChoice,
 };

@@ -55,10 +55,12 @@ words! {
 }
 
 words! {
-    /// How large device buffers of one vendor's GPUs in one host reach each other.
+    /// How device buffers reach each other.
     GpuPath {
         /// The fastest that the two ends have.
         Auto = "auto",
+        /// As UCX moves them, where it reaches every rank's device memory.
+        Ucx = "ucx",
         /// Through pinned host memory.
         Staging = "staging",
     }

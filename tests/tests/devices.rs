@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hetccl_tests::{prefix, program};
 use xtask::mpi::{self, Library};
-use xtask::{command, emulate, kernels};
+use xtask::{command, emulate, kernels, ucx_cuda};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -164,6 +164,38 @@ fn staging_and_the_other_wire() {
     ];
     let memory = ("cuda,host,rocm", "cuda,rocm,rocm");
     Case { ranks: 3, memory, parameters: &parameters, ..Case::default() }.check();
+}
+
+/// A UCX with modules for CUDA memory takes device buffers as they are; rank 0 says so, and says why not where it can't.
+#[test]
+fn ucx_with_and_without_modules_for_device_memory() {
+    let parameters = [
+        "coll_hetccl_gpu_path",
+        "ucx",
+        "coll_hetccl_gpu_resident_bytes",
+        "0",
+        "coll_hetccl_verbose",
+        "1",
+    ];
+    let path = |environment: &[(&str, &str)], memory| {
+        let case =
+            Case { ranks: 3, memory, parameters: &parameters, environment, ..Case::default() };
+        case.check();
+        let output = case.output("device", &[memory.0, memory.1, "blocking", "100"]);
+        output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let alone = ("HETCCL_EMULATOR_HIP_DEVICES", "0");
+    let Some(told) = path(&[alone], ("cuda", "cuda")) else { return };
+    assert!(told.contains("not by UCX: UCX has no module for CUDA memory"), "{told}");
+
+    let folder = ucx_cuda::library_folder().unwrap_or_else(|error| panic!("{error:#}"));
+    let library = ("HETCCL_UCX_LIB", folder.to_str().unwrap());
+    for memory in [("cuda", "cuda"), ("cuda,host", "host,cuda")] {
+        let told = path(&[alone, library], memory).unwrap_or_default();
+        assert!(told.contains("by UCX, which reaches the device memory of every rank"), "{told}");
+    }
+    let told = path(&[library], ("cuda,rocm", "cuda,rocm")).unwrap_or_default();
+    assert!(told.contains("not by UCX: UCX has no module for ROCm memory"), "{told}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct Driver {
     names: &'static [&'static str],
 }
 
-const DRIVERS: [Driver; 4] = [
+const DRIVERS: [Driver; 5] = [
     Driver {
         package: "hetccl-emulated-cuda",
         built: "libhetccl_emulated_cuda.so",
@@ -46,6 +46,11 @@ const DRIVERS: [Driver; 4] = [
         package: "hetccl-emulated-level-zero",
         built: "libhetccl_emulated_level_zero.so",
         names: &["libze_loader.so.1", "libze_loader.so"],
+    },
+    Driver {
+        package: "hetccl-emulated-nvml",
+        built: "libhetccl_emulated_nvml.so",
+        names: &["libnvidia-ml.so.1", "libnvidia-ml.so"],
     },
 ];
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{self, step};
-use crate::setup;
+use crate::{python, setup};
 
 /// NVRTC's version, and the oldest GPUs that the PTX is for.
 const NVRTC: &str = "12.0.140";
@@ -95,19 +95,9 @@ pub fn ptx() -> Result<String> {
 
 /// A Python that has NVRTC, and a folder to work in.
 fn nvrtc() -> Result<(PathBuf, PathBuf)> {
-    let folder = command::target_dir().join("kernels").join(format!("nvrtc-{NVRTC}"));
-    std::fs::create_dir_all(&folder)?;
-    let folder = folder.canonicalize()?;
-    let python = folder.join("venv/bin/python");
-    if !folder.join("ready").exists() {
-        command::capture(Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")))?;
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--no-deps"]);
-        command::capture(install.arg(format!("nvidia-cuda-nvrtc-cu12=={NVRTC}")))
-            .context("pip could not install NVRTC")?;
-        std::fs::write(folder.join("ready"), "")?;
-    }
-    Ok((python, folder))
+    let folder = command::target_dir().join("kernels");
+    let environment = python::with_package(&folder, "nvidia-cuda-nvrtc-cu12", NVRTC)?;
+    Ok((environment.join("bin/python"), environment))
 }
 
 /// Drops comments, empty lines, indentation and what NVRTC's own headers leave behind, and marks where each kernel begins.

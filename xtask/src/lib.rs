@@ -14,5 +14,7 @@ pub mod leaks;
 pub mod mpi;
 pub mod mpi4py;
 pub mod plot;
+pub mod python;
 pub mod setup;
 pub mod test;
+pub mod ucx_cuda;

@@ -121,7 +121,7 @@ fn examine(system: &System) -> Report {
         let detail = error.to_string();
         drivers.push(DriverReport { vendor: vendor.name(), found: false, detail });
     }
-    let nics = system.nics().iter().map(|nic| distances(system, nic, &devices)).collect();
+    let nics = system.rdma().devices().iter().map(|nic| distances(system, nic, &devices)).collect();
     let paths = paths(system, &devices, &ucx);
     Report { drivers, devices, ucx: ucx_line(&ucx), nics, host: system.limits(), paths }
 }
@@ -202,24 +202,17 @@ fn paths(system: &System, devices: &[DeviceReport], ucx: &Result<Ucx, String>) -
 }
 
 fn direct(system: &System, what: &str, memory: MemoryType, ucx: &Result<Ucx, String>) -> Line {
-    if system.nics().is_empty() {
-        return Line::no(what, "there is no RDMA device in /sys/class/infiniband");
-    }
     match ucx {
         Err(_) => Line::no(what, "UCX can't be used"),
         Ok(ucx) if !ucx.reaches.contains(&memory) => Line::no(
             what,
             format!("this UCX has no module for {}; install one built with it", word(memory)),
         ),
-        Ok(_) => match system.peer_memory(memory) {
-            Some(how) => Line::no(
-                what,
-                format!("{how} is there, but this version of hetccl does not use it yet"),
-            ),
-            None => Line::no(
-                what,
-                "neither a peer-memory module (nvidia_peermem, amdgpu) nor dma-buf is in the kernel",
-            ),
+        Ok(_) => match system.rdma().reaches(memory) {
+            Ok(how) => Line::yes(what, format!("by UCX and {how}")),
+            Err(why) => {
+                Line::no(what, format!("{why}; coll_hetccl_gpu_path ucx uses UCX all the same"))
+            }
         },
     }
 }

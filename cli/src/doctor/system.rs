@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hetccl_runtime::core::MemoryType;
+use hetccl_runtime::Rdma;
 
 use super::Line;
 
@@ -44,15 +44,9 @@ impl System {
         System { proc: "/proc".into(), sys: "/sys".into() }
     }
 
-    /// RDMA devices.
-    pub(super) fn nics(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.sys.join("class/infiniband")) else {
-            return Vec::new();
-        };
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-        names.sort();
-        names
+    /// What the kernel says of RDMA here.
+    pub(super) fn rdma(&self) -> Rdma {
+        Rdma::at(&self.proc, &self.sys)
     }
 
     /// The largest part of a PCI device's memory that can be addressed at once.
@@ -94,29 +88,6 @@ impl System {
             (Some(a), Some(b)) if a >= 0 && b >= 0 => Distance::Far,
             _ => Distance::Unknown,
         }
-    }
-
-    /// How the kernel lets a NIC reach a vendor's memory.
-    pub(super) fn peer_memory(&self, memory: MemoryType) -> Option<&'static str> {
-        let module = |name: &str| self.sys.join("module").join(name).exists();
-        match memory {
-            MemoryType::Cuda | MemoryType::CudaManaged if module("nvidia_peermem") => {
-                Some("nvidia_peermem")
-            }
-            MemoryType::Rocm | MemoryType::RocmManaged if module("amdgpu") => Some("amdgpu"),
-            _ if self.has_dma_buf() => Some("dma-buf"),
-            _ => None,
-        }
-    }
-
-    /// DMA_BUF_IOCTL and its use by RDMA came with Linux 5.12.
-    fn has_dma_buf(&self) -> bool {
-        let release =
-            fs::read_to_string(self.proc.join("sys/kernel/osrelease")).unwrap_or_default();
-        let mut numbers =
-            release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
-        let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        version >= (5, 12) && self.sys.join("class/infiniband").exists()
     }
 
     /// Limits and settings that matter.
@@ -193,6 +164,7 @@ fn common<'a>(a: &'a Path, b: &Path) -> Vec<&'a std::ffi::OsStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hetccl_runtime::core::MemoryType;
 
     /// A folder that looks like the kernel's, with a NIC and two GPUs.
     fn made_up() -> System {
@@ -234,14 +206,14 @@ mod tests {
     #[test]
     fn a_made_up_host_is_read_right() {
         let system = made_up();
-        assert_eq!(system.nics(), ["mlx5_0"]);
+        assert_eq!(system.rdma().devices(), ["mlx5_0"]);
         assert_eq!(system.largest_bar_bytes("0000:3c:00.0"), Some(16 << 30));
         assert_eq!(system.largest_bar_bytes("0000:99:00.0"), None);
         assert_eq!(system.distance("mlx5_0", "0000:3c:00.0"), Distance::Switch);
         assert_eq!(system.distance("mlx5_0", "0000:81:00.0"), Distance::Far);
         assert_eq!(system.distance("mlx5_0", "0000:99:00.0"), Distance::Unknown);
-        assert_eq!(system.peer_memory(MemoryType::Cuda), Some("nvidia_peermem"));
-        assert_eq!(system.peer_memory(MemoryType::Rocm), None);
+        assert_eq!(system.rdma().reaches(MemoryType::Cuda), Ok("nvidia_peermem"));
+        assert!(system.rdma().reaches(MemoryType::Rocm).unwrap_err().contains("amdgpu"));
         let locked = system.locked_memory();
         assert!(!locked.yes && locked.why.contains("ulimit -l unlimited"), "{}", locked.why);
         assert!(system.iommu().yes);

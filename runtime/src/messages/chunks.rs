@@ -46,6 +46,8 @@ enum State {
 pub(super) struct Chunks {
     /// Bytes of a chunk.
     chunk_bytes: usize,
+    /// The wire takes device memory.
+    direct: bool,
     /// First byte that has not been started.
     next: usize,
     slots: VecDeque<Slot>,
@@ -57,9 +59,14 @@ impl Chunks {
         Chunks::cut(usize::MAX)
     }
 
+    /// The message as one chunk, from or into whatever memory it is in.
+    pub(super) fn direct() -> Chunks {
+        Chunks { direct: true, ..Chunks::whole() }
+    }
+
     /// Chunks of `chunk_bytes`.
     pub(super) fn cut(chunk_bytes: usize) -> Chunks {
-        Chunks { chunk_bytes, next: 0, slots: VecDeque::new() }
+        Chunks { chunk_bytes, direct: false, next: 0, slots: VecDeque::new() }
     }
 
     /// Does what can be done now; whether all chunks have finished.
@@ -111,7 +118,7 @@ impl Chunks {
             any = true;
             let mut slot = Slot { user, block: None, state: State::Over };
             // The slot owns its block before anything can fail.
-            let lane = slot.prepare(gpus);
+            let lane = if self.direct { Ok(None) } else { slot.prepare(gpus) };
             self.slots.push_back(slot);
             let lane = lane?;
             if let Some(slot) = self.slots.back_mut() {
@@ -151,8 +158,8 @@ impl Slot {
         Ok(Some(lane))
     }
 
-    /// The chunk in host memory.
-    fn host(&self) -> Region {
+    /// The chunk where the wire takes it.
+    fn at_wire(&self) -> Region {
         self.block.as_ref().map_or(self.user, |block| block.region(self.user.len_bytes))
     }
 
@@ -166,7 +173,7 @@ impl Slot {
     ) -> Result<State, TransportError> {
         match lane {
             Some(lane) if end.sends => {
-                let copy = gpus.borrow_mut().copy(lane, Order::Own, self.user, self.host())?;
+                let copy = gpus.borrow_mut().copy(lane, Order::Own, self.user, self.at_wire())?;
                 Ok(State::Filling(copy))
             }
             _ => self.post(end, inner, gpus),
@@ -181,9 +188,9 @@ impl Slot {
         gpus: &RefCell<Gpus>,
     ) -> Result<State, TransportError> {
         let posted = if end.sends {
-            inner.send(end.peer, end.tag, self.host())?
+            inner.send(end.peer, end.tag, self.at_wire())?
         } else {
-            inner.recv(end.peer, end.tag, self.host())?
+            inner.recv(end.peer, end.tag, self.at_wire())?
         };
         match posted {
             Posted::Pending(handle) => Ok(State::Moving(handle)),
@@ -198,7 +205,7 @@ impl Slot {
         }
         let mut gpus = gpus.borrow_mut();
         let lane = gpus.lane(self.user)?;
-        Ok(State::Draining(gpus.copy(lane, Order::Own, self.host(), self.user)?))
+        Ok(State::Draining(gpus.copy(lane, Order::Own, self.at_wire(), self.user)?))
     }
 
     fn advance(

@@ -11,6 +11,9 @@
 //! anything else                                         sender -> header     sender -> chunks
 //! ```
 //!
+//! Where the wire takes the device memory of all ranks as it is (UCX with modules for it), messages of any length go to it
+//! whole instead of through pinned host memory, and without headers where nobody reads a peer's memory by IPC.
+//!
 //! Chunks pass through pinned host memory, several at a time, so that copies and messages overlap; an end in host memory
 //! sends and receives them where they lie.
 
@@ -68,6 +71,8 @@ pub(crate) struct AnyMemory<'a> {
     pub(crate) inner: &'a mut dyn Transport,
     pub(crate) gpus: &'a RefCell<Gpus>,
     pub(crate) messages: &'a mut Messages,
+    /// The wire takes device memory.
+    pub(crate) direct: bool,
 }
 
 /// One message under way.
@@ -104,10 +109,10 @@ impl Transport for AnyMemory<'_> {
         tag: MessageTag,
         from: Region,
     ) -> Result<Posted, TransportError> {
+        if self.is_plain(from) {
+            return self.inner.send(peer, tag, from);
+        }
         if from.len_bytes < self.messages.cut.long_bytes {
-            if from.memory == MemoryType::Host {
-                return self.inner.send(peer, tag, from);
-            }
             return self.run(Message::new(peer, tag, from, true, Phase::Chunks(Chunks::whole())));
         }
         let mut message = Message::new(peer, tag, from, true, Phase::Closing);
@@ -121,10 +126,10 @@ impl Transport for AnyMemory<'_> {
         tag: MessageTag,
         into: Region,
     ) -> Result<Posted, TransportError> {
+        if self.is_plain(into) {
+            return self.inner.recv(peer, tag, into);
+        }
         if into.len_bytes < self.messages.cut.long_bytes {
-            if into.memory == MemoryType::Host {
-                return self.inner.recv(peer, tag, into);
-            }
             return self.run(Message::new(peer, tag, into, false, Phase::Chunks(Chunks::whole())));
         }
         let mut message = Message::new(peer, tag, into, false, Phase::Closing);
@@ -168,6 +173,21 @@ impl Transport for AnyMemory<'_> {
 }
 
 impl AnyMemory<'_> {
+    /// Whether a message goes to the wire as it is, at both ends: short ones do, from and into memory that the wire
+    /// takes, and long ones where no header is needed.
+    fn is_plain(&self, region: Region) -> bool {
+        let short = region.len_bytes < self.messages.cut.long_bytes;
+        match region.memory {
+            MemoryType::Host => short || (self.direct && !self.messages.cut.ipc),
+            _ => self.direct && (short || !self.messages.cut.ipc),
+        }
+    }
+
+    /// What follows a header where the receiver does not read the sender's memory.
+    fn chunks(&self) -> Chunks {
+        if self.direct { Chunks::direct() } else { Chunks::cut(self.messages.cut.chunk_bytes) }
+    }
+
     fn begun(
         &mut self,
         message: Message,
@@ -224,7 +244,7 @@ impl Message {
         let posted = port.inner.send(self.peer, self.tag, Region::of_bytes(&self.header[..]))?;
         self.note(posted);
         self.phase = match header.body {
-            Body::Chunks => Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes)),
+            Body::Chunks => Phase::Chunks(port.chunks()),
             Body::Ipc(_) => {
                 let reply = Region::of_bytes_mut(&mut self.reply[..]);
                 Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?))
@@ -260,7 +280,7 @@ impl Message {
                     }
                     self.phase = match std::hint::black_box(&self.reply)[0] {
                         DONE => Phase::Closing,
-                        _ => Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes)),
+                        _ => Phase::Chunks(port.chunks()),
                     };
                 }
                 Phase::Copying(copy) => {
@@ -296,7 +316,7 @@ impl Message {
         if sent_bytes != room_bytes {
             return Err(TransportError::Truncated { peer: self.peer, sent_bytes, room_bytes });
         }
-        let cut = Phase::Chunks(Chunks::cut(port.messages.cut.chunk_bytes));
+        let cut = Phase::Chunks(port.chunks());
         let Body::Ipc(exported) = header.body else { return Ok(cut) };
         if header.host == port.messages.host
             && let Some(copy) = copy_from(port.gpus, &exported, self.region)?

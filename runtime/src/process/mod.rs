@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::host::{ExternalReducer, HostDevice};
 use crate::messages::{AnyMemory, Cut, Messages};
 use crate::one_device::Progress;
+use crate::rdma::Rdma;
 use crate::schedules::Schedules;
 use crate::scratch::{Block, ScratchPool};
 use crate::settings::{GpuPath, Settings};
@@ -112,7 +113,7 @@ impl Process {
             messages: Messages::new(Cut {
                 long_bytes: settings.gpu_long_bytes,
                 chunk_bytes: settings.gpu_staging_bytes,
-                ipc: settings.gpu_path != GpuPath::Staging,
+                ipc: settings.gpu_path == GpuPath::Auto,
             }),
             settings,
             fabric: None,
@@ -151,6 +152,31 @@ impl Process {
     /// Takes UCX out, to close it. Communicators with [`Wire::Ucx`] fail from here on.
     pub fn take_fabric(&mut self) -> Option<Fabric> {
         self.fabric.take()
+    }
+
+    /// Whether device memory can go to UCX as it is: it has modules for the memory of all GPUs here, and a NIC can
+    /// read and write that memory, or the user has asked for this way.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn device_memory_by_ucx(&self) -> Result<(), String> {
+        let Some(fabric) = &self.fabric else { return Err("UCX is not in use".into()) };
+        let asked = match self.settings.gpu_path {
+            GpuPath::Staging => return Err("gpu_path is staging".into()),
+            GpuPath::Ucx => true,
+            GpuPath::Auto => false,
+        };
+        let rdma = Rdma::here();
+        for driver in self.gpus.borrow().drivers() {
+            let vendor = driver.vendor();
+            if !fabric.reaches(vendor.memory()) {
+                return Err(format!("UCX has no module for {} memory", vendor.name()));
+            }
+            if !asked {
+                rdma.reaches(vendor.memory())?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets UCX work; whether anything happened.
@@ -259,10 +285,10 @@ impl Process {
         run: &mut Run,
     ) -> Result<bool, TransportError> {
         let Process { fabric, device, gpus, messages, .. } = self;
-        let any_memory = communicator.any_memory;
+        let (any_memory, direct) = (communicator.any_memory, communicator.direct);
         with_transport(fabric, &mut communicator.wire, |inner| {
             if any_memory {
-                let mut transport = AnyMemory { inner, gpus, messages };
+                let mut transport = AnyMemory { inner, gpus, messages, direct };
                 run.poll(&mut transport, &mut Devices { host: device, gpus })
             } else {
                 run.poll(inner, device)
@@ -289,10 +315,10 @@ impl Process {
         if operation.state == State::Running {
             let run = &mut operation.run;
             let Process { fabric, gpus, messages, .. } = self;
-            let any_memory = communicator.any_memory;
+            let (any_memory, direct) = (communicator.any_memory, communicator.direct);
             with_transport(fabric, &mut communicator.wire, |inner| {
                 if any_memory {
-                    run.cancel(&mut AnyMemory { inner, gpus, messages });
+                    run.cancel(&mut AnyMemory { inner, gpus, messages, direct });
                 } else {
                     run.cancel(inner);
                 }

@@ -1,0 +1,70 @@
+//! Whether a NIC of this host can read and write a GPU's memory, as the kernel says it in `/proc` and `/sys`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hetccl_core::MemoryType;
+
+/// DMA_BUF_IOCTL and its use by RDMA came with this version of Linux.
+const DMA_BUF_LINUX: (u32, u32) = (5, 12);
+
+/// A host's RDMA devices.
+#[derive(Clone, Debug)]
+pub struct Rdma {
+    proc: PathBuf,
+    sys: PathBuf,
+}
+
+impl Rdma {
+    /// Those of this host.
+    pub fn here() -> Rdma {
+        Rdma::at(Path::new("/proc"), Path::new("/sys"))
+    }
+
+    /// Those of the host whose kernel's files are in two folders.
+    pub fn at(proc: &Path, sys: &Path) -> Rdma {
+        Rdma { proc: proc.into(), sys: sys.into() }
+    }
+
+    /// The devices' names, in order.
+    pub fn devices(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.sys.join("class/infiniband")) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// What lets a NIC reach memory of this type.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub fn reaches(&self, memory: MemoryType) -> Result<&'static str, String> {
+        if self.devices().is_empty() {
+            return Err("there is no RDMA device in /sys/class/infiniband".into());
+        }
+        let module = |name: &str| self.sys.join("module").join(name).exists();
+        match memory {
+            MemoryType::Cuda | MemoryType::CudaManaged if module("nvidia_peermem") => {
+                Ok("nvidia_peermem")
+            }
+            MemoryType::Rocm | MemoryType::RocmManaged if module("amdgpu") => Ok("amdgpu"),
+            _ if self.linux() >= DMA_BUF_LINUX => Ok("dma-buf"),
+            _ => {
+                Err("neither a peer-memory module (nvidia_peermem, amdgpu) nor dma-buf is in the \
+                      kernel"
+                    .into())
+            }
+        }
+    }
+
+    fn linux(&self) -> (u32, u32) {
+        let release =
+            fs::read_to_string(self.proc.join("sys/kernel/osrelease")).unwrap_or_default();
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+}
