@@ -1,4 +1,5 @@
-// Reductions of device memory: one source for CUDA (NVRTC), HIP (clang, hiprtc) and the host (any C++17 compiler).
+// Reductions of device memory: one source for CUDA (NVRTC), HIP (clang, hiprtc), SPIR-V (clang, as HIP) and the host (any
+// C++17 compiler).
 //
 // Every kernel takes one HetcclReduceArgs by value and computes
 //
@@ -11,7 +12,7 @@
 // 16 bytes, DEPTH packs a thread at a time, and the elements before the first and after the last whole pack one by one.
 // Elsewhere all elements move one by one. Elements must have their own natural alignment.
 //
-// Arithmetic is the same bit for bit on all three, except for what a NaN of f32 and f64 carries:
+// Arithmetic is the same bit for bit on all of them, except for what a NaN of f32 and f64 carries:
 // - integers wrap; `avg` divides the wrapped sum and rounds towards zero
 // - f16, bf16 and fp8 are widened to f32 for the whole pass and rounded once, to nearest even, at its end
 // - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes its largest number
@@ -29,6 +30,9 @@
 #define HETCCL_FUNCTION __device__ __forceinline__
 #define HETCCL_KERNEL(name)                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 2) name(const __grid_constant__ HetcclReduceArgs args)
+#elif defined(__HIP__) && defined(HETCCL_SPIRV)
+#define HETCCL_FUNCTION __attribute__((device)) __attribute__((always_inline)) inline
+#define HETCCL_KERNEL(name) extern "C" __attribute__((global)) void name(const HetcclReduceArgs args)
 #elif defined(__HIP__)
 #define HETCCL_HIP 1
 #define HETCCL_FUNCTION __attribute__((device)) __attribute__((always_inline)) inline
@@ -580,12 +584,33 @@ HETCCL_FUNCTION Position position() {
     return {__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_grid_size_x() / threads,
             __builtin_amdgcn_workitem_id_x(), threads};
 }
+#elif defined(HETCCL_SPIRV)
+} // namespace hetccl
+// Names that the translator from LLVM to SPIR-V knows.
+__attribute__((device)) unsigned long __spirv_BuiltInWorkgroupId(int);
+__attribute__((device)) unsigned long __spirv_BuiltInNumWorkgroups(int);
+__attribute__((device)) unsigned long __spirv_BuiltInLocalInvocationId(int);
+__attribute__((device)) unsigned long __spirv_BuiltInWorkgroupSize(int);
+namespace hetccl {
+HETCCL_FUNCTION Position position() {
+    return {static_cast<u32>(__spirv_BuiltInWorkgroupId(0)), static_cast<u32>(__spirv_BuiltInNumWorkgroups(0)),
+            static_cast<u32>(__spirv_BuiltInLocalInvocationId(0)), static_cast<u32>(__spirv_BuiltInWorkgroupSize(0))};
+}
+#endif
+
+// SPIR-V tells memory of the device from that of a thread; its compilers follow the kind from here to the access.
+#if defined(HETCCL_SPIRV)
+#define HETCCL_IN_MEMORY(pointer) (__attribute__((address_space(1))) char *)(address)(pointer)
+#else
+#define HETCCL_IN_MEMORY(pointer) pointer
 #endif
 
 template <class T> HETCCL_FUNCTION T load(const void *from, u64 index) {
-    return ((const T *)from)[index];
+    return ((const T *)HETCCL_IN_MEMORY(from))[index];
 }
-template <class T> HETCCL_FUNCTION void store(void *to, u64 index, T value) { ((T *)to)[index] = value; }
+template <class T> HETCCL_FUNCTION void store(void *to, u64 index, T value) {
+    ((T *)HETCCL_IN_MEMORY(to))[index] = value;
+}
 
 /// Which elements move in packs: all but the first `head` and the last few.
 struct Plan {
@@ -708,7 +733,8 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
 
 } // namespace hetccl
 
-// ---- The kernels: EACH(name, operation, element type, type in packs)
+// ---- The kernels: EACH(name, operation, element type, type in packs). A compiler that is to make one of them is given its
+// line as HETCCL_ONLY(EACH).
 
 #define HETCCL_INTEGERS(EACH, name, Op)                                                                                \
     EACH(hetccl_reduce_##name##_i8, Op, i8, i8)                                                                        \
@@ -789,7 +815,11 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     HETCCL_KERNEL(name) {                                                                                              \
         hetccl::reduce<hetccl::Op, hetccl::T, hetccl::Lane>(args, hetccl::plan<hetccl::T>(args), hetccl::position());  \
     }
+#if defined(HETCCL_ONLY)
+HETCCL_ONLY(HETCCL_DEFINE)
+#else
 HETCCL_KERNELS(HETCCL_DEFINE)
+#endif
 #endif
 
 #endif // HETCCL_REDUCE_H

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hetccl_runtime::core::MemoryType;
-
 use super::Line;
 
 /// Shared memory below this is little for a node full of ranks.
@@ -96,17 +94,10 @@ impl System {
         }
     }
 
-    /// How the kernel lets a NIC reach a vendor's memory.
-    pub(super) fn peer_memory(&self, memory: MemoryType) -> Option<&'static str> {
-        let module = |name: &str| self.sys.join("module").join(name).exists();
-        match memory {
-            MemoryType::Cuda | MemoryType::CudaManaged if module("nvidia_peermem") => {
-                Some("nvidia_peermem")
-            }
-            MemoryType::Rocm | MemoryType::RocmManaged if module("amdgpu") => Some("amdgpu"),
-            _ if self.has_dma_buf() => Some("dma-buf"),
-            _ => None,
-        }
+    /// How the kernel lets a NIC reach a vendor's memory, which may have a module for it.
+    pub(super) fn peer_memory(&self, module: Option<&'static str>) -> Option<&'static str> {
+        let loaded = |name: &&str| self.sys.join("module").join(name).exists();
+        module.filter(loaded).or_else(|| self.has_dma_buf().then_some("dma-buf"))
     }
 
     /// DMA_BUF_IOCTL and its use by RDMA came with Linux 5.12.
@@ -240,8 +231,8 @@ mod tests {
         assert_eq!(system.distance("mlx5_0", "0000:3c:00.0"), Distance::Switch);
         assert_eq!(system.distance("mlx5_0", "0000:81:00.0"), Distance::Far);
         assert_eq!(system.distance("mlx5_0", "0000:99:00.0"), Distance::Unknown);
-        assert_eq!(system.peer_memory(MemoryType::Cuda), Some("nvidia_peermem"));
-        assert_eq!(system.peer_memory(MemoryType::Rocm), None);
+        assert_eq!(system.peer_memory(Some("nvidia_peermem")), Some("nvidia_peermem"));
+        assert_eq!(system.peer_memory(Some("amdgpu")), None);
         let locked = system.locked_memory();
         assert!(!locked.yes && locked.why.contains("ulimit -l unlimited"), "{}", locked.why);
         assert!(system.iommu().yes);
