@@ -15,6 +15,7 @@ enum memory {
     CUDA_MANAGED,
     CUDA_POOL,
     CUDA_VIRTUAL,
+    CUDA_OPENED,
     CUDA_PINNED,
     ROCM,
     ROCM_MANAGED,
@@ -25,8 +26,8 @@ enum memory {
 };
 
 static const char *const memory_names[MEMORIES] = {
-    "host",         "cuda",       "cuda-managed",      "cuda-pool",      "cuda-virtual", "cuda-pinned", "rocm",
-    "rocm-managed", "level-zero", "level-zero-shared", "level-zero-host"};
+    "host", "cuda",         "cuda-managed", "cuda-pool",         "cuda-virtual",   "cuda-opened", "cuda-pinned",
+    "rocm", "rocm-managed", "level-zero",   "level-zero-shared", "level-zero-host"};
 
 /* CUmemAllocationProp: pinned (1), no handle type, on device (1) 0. */
 struct allocation_properties {
@@ -92,6 +93,8 @@ static inline void *find(void *library, const char *name)
     }
     return function;
 }
+
+#include "opened.h"
 
 static inline void load_cuda(void)
 {
@@ -206,6 +209,7 @@ static inline void *memory_alloc(enum memory memory, size_t bytes)
         must("cuCtxSynchronize", cuda.synchronize());
         return (void *) address;
     case CUDA_VIRTUAL: return virtual_alloc(bytes);
+    case CUDA_OPENED: return opened_alloc(bytes);
     case CUDA_PINNED: must("cuMemHostAlloc", cuda.host_alloc(&pointer, bytes, 0)); return pointer;
     case ROCM: must("hipMalloc", hip.alloc(&pointer, bytes)); return pointer;
     case ROCM_MANAGED: must("hipMallocManaged", hip.alloc_managed(&pointer, bytes, 1)); return pointer;
@@ -222,6 +226,8 @@ static inline void memory_free(enum memory memory, void *pointer)
         must("cuMemFreeHost", cuda.host_free(pointer));
     } else if (CUDA_VIRTUAL == memory) {
         virtual_free((unsigned long long) pointer);
+    } else if (CUDA_OPENED == memory) {
+        /* A part of memory that stays. */
     } else if (is_cuda(memory)) {
         must("cuMemFree", cuda.free((unsigned long long) pointer));
     } else if (is_hip(memory)) {
