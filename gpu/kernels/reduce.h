@@ -23,16 +23,15 @@
 #ifndef HETCCL_REDUCE_H
 #define HETCCL_REDUCE_H
 
-// ---- The compilers
+// ---- The compilers. For another one HETCCL_DIALECT and the words below come from a file that is included before this one,
+// such as src/level_zero/dialect.h.
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#if defined(HETCCL_DIALECT)
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define HETCCL_CUDA 1
 #define HETCCL_FUNCTION __device__ __forceinline__
 #define HETCCL_KERNEL(name)                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 2) name(const __grid_constant__ HetcclReduceArgs args)
-#elif defined(__HIP__) && defined(HETCCL_SPIRV)
-#define HETCCL_FUNCTION __attribute__((device)) __attribute__((always_inline)) inline
-#define HETCCL_KERNEL(name) extern "C" __attribute__((global)) void name(const HetcclReduceArgs args)
 #elif defined(__HIP__)
 #define HETCCL_HIP 1
 #define HETCCL_FUNCTION __attribute__((device)) __attribute__((always_inline)) inline
@@ -42,6 +41,11 @@
 #else
 #define HETCCL_HOST 1
 #define HETCCL_FUNCTION inline
+#endif
+
+// What a pointer is cast to before it is cast to one to elements.
+#if !defined(HETCCL_IN_MEMORY)
+#define HETCCL_IN_MEMORY(pointer) pointer
 #endif
 
 // Keeps NVRTC from writing a loop once for a value of `x` that never enters an inner loop and once for all others.
@@ -584,25 +588,11 @@ HETCCL_FUNCTION Position position() {
     return {__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_grid_size_x() / threads,
             __builtin_amdgcn_workitem_id_x(), threads};
 }
-#elif defined(HETCCL_SPIRV)
-} // namespace hetccl
-// Names that the translator from LLVM to SPIR-V knows.
-__attribute__((device)) unsigned long __spirv_BuiltInWorkgroupId(int);
-__attribute__((device)) unsigned long __spirv_BuiltInNumWorkgroups(int);
-__attribute__((device)) unsigned long __spirv_BuiltInLocalInvocationId(int);
-__attribute__((device)) unsigned long __spirv_BuiltInWorkgroupSize(int);
-namespace hetccl {
+#elif defined(HETCCL_DIALECT)
 HETCCL_FUNCTION Position position() {
-    return {static_cast<u32>(__spirv_BuiltInWorkgroupId(0)), static_cast<u32>(__spirv_BuiltInNumWorkgroups(0)),
-            static_cast<u32>(__spirv_BuiltInLocalInvocationId(0)), static_cast<u32>(__spirv_BuiltInWorkgroupSize(0))};
+    return {static_cast<u32>(HETCCL_BLOCK), static_cast<u32>(HETCCL_BLOCKS), static_cast<u32>(HETCCL_THREAD),
+            static_cast<u32>(HETCCL_THREADS)};
 }
-#endif
-
-// SPIR-V tells memory of the device from that of a thread; its compilers follow the kind from here to the access.
-#if defined(HETCCL_SPIRV)
-#define HETCCL_IN_MEMORY(pointer) (__attribute__((address_space(1))) char *)(address)(pointer)
-#else
-#define HETCCL_IN_MEMORY(pointer) pointer
 #endif
 
 template <class T> HETCCL_FUNCTION T load(const void *from, u64 index) {

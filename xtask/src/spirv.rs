@@ -1,4 +1,4 @@
-//! The reduction kernels in SPIR-V, for Level Zero: `gpu/kernels/reduce.spv`, which is kept in the repository.
+//! The reduction kernels in SPIR-V, for Level Zero: `reduce.spv` in `gpu/src/level_zero`, kept in the repository.
 //!
 //! Each kernel is a module of its own. clang compiles the source as HIP for a SPIR-V machine, LLVM's translator makes SPIR-V
 //! of that, and what is left to do is done here: blocks are put into the order that SPIR-V demands, names for debuggers
@@ -42,7 +42,11 @@ pub enum Modules {
 
 /// The file that is kept in the repository.
 pub fn file() -> PathBuf {
-    folder().join("reduce.spv")
+    vendor_folder().join("reduce.spv")
+}
+
+fn vendor_folder() -> PathBuf {
+    command::root().join("gpu/src/level_zero")
 }
 
 /// The names of the kernels in the bytes of `reduce.spv`, in order.
@@ -119,7 +123,8 @@ fn compile(line: &str, work: &std::path::Path) -> Result<Vec<u8>> {
     let (bitcode, module) = (work.join(format!("{name}.bc")), work.join(format!("{name}.spv")));
     let mut clang = Command::new(CLANG);
     clang.args(["-x", "hip", "--offload=spirv64", "--cuda-device-only", "-nogpuinc", "-nogpulib"]);
-    clang.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-DHETCCL_SPIRV"]);
+    clang.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-include"]);
+    clang.arg(vendor_folder().join("dialect.h"));
     clang.arg(format!("-DHETCCL_ONLY(EACH)={line}")).args(["-emit-llvm", "-c"]);
     command::capture(clang.arg(folder().join("reduce.h")).arg("-o").arg(&bitcode))?;
     let mut translate = Command::new(TRANSLATOR);

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::vendor::Vendor;
 
 /// Modules one after the other: the length of the name and of the module, 32 bits each, the name, the module.
-const ALL: &[u8] = include_bytes!("../../kernels/reduce.spv");
+const ALL: &[u8] = include_bytes!("reduce.spv");
 
 /// The module with one kernel.
 ///
