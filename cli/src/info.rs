@@ -176,6 +176,10 @@ fn tested() -> Vec<Tested> {
             what: "AMD GPU memory",
             how: "never run on an AMD GPU; emulated, and the kernels compiled for gfx90a to gfx1201",
         },
+        Tested {
+            what: "Intel GPU memory",
+            how: "never run on an Intel GPU; emulated, and the kernels run as SPIR-V on a processor",
+        },
         Tested { what: "InfiniBand, RoCE", how: "never run; UCX would be asked to use them" },
     ]
 }

@@ -46,6 +46,36 @@ pub enum MemoryType {
     Rocm,
     /// AMD managed memory.
     RocmManaged,
+    /// Level Zero device memory. What Level Zero calls host memory is [`Host`](MemoryType::Host).
+    LevelZero,
+    /// Level Zero shared memory.
+    LevelZeroManaged,
+}
+
+impl MemoryType {
+    /// All of them, host memory first.
+    pub const ALL: [MemoryType; 7] = [
+        MemoryType::Host,
+        MemoryType::Cuda,
+        MemoryType::CudaManaged,
+        MemoryType::Rocm,
+        MemoryType::RocmManaged,
+        MemoryType::LevelZero,
+        MemoryType::LevelZeroManaged,
+    ];
+
+    /// The word for reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemoryType::Host => "host",
+            MemoryType::Cuda => "cuda",
+            MemoryType::CudaManaged => "cuda-managed",
+            MemoryType::Rocm => "rocm",
+            MemoryType::RocmManaged => "rocm-managed",
+            MemoryType::LevelZero => "level-zero",
+            MemoryType::LevelZeroManaged => "level-zero-managed",
+        }
+    }
 }
 
 /// A virtual address, opaque to this crate: only a [`Device`](crate::Device) or a

@@ -1,4 +1,5 @@
-// Reductions of device memory: one source for CUDA (NVRTC), HIP (clang, hiprtc) and the host (any C++17 compiler).
+// Reductions of device memory: one source for CUDA (NVRTC), HIP (clang, hiprtc), SPIR-V (clang, as HIP) and the host (any
+// C++17 compiler).
 //
 // Every kernel takes one HetcclReduceArgs by value and computes
 //
@@ -11,7 +12,7 @@
 // 16 bytes, DEPTH packs a thread at a time, and the elements before the first and after the last whole pack one by one.
 // Elsewhere all elements move one by one. Elements must have their own natural alignment.
 //
-// Arithmetic is the same bit for bit on all three, except for what a NaN of f32 and f64 carries:
+// Arithmetic is the same bit for bit on all of them, except for what a NaN of f32 and f64 carries:
 // - integers wrap; `avg` divides the wrapped sum and rounds towards zero
 // - f16, bf16 and fp8 are widened to f32 for the whole pass and rounded once, to nearest even, at its end
 // - fp8 is OCP's: e4m3 is the variant without infinities; what is too large for either becomes its largest number
@@ -22,9 +23,11 @@
 #ifndef HETCCL_REDUCE_H
 #define HETCCL_REDUCE_H
 
-// ---- The compilers
+// ---- The compilers. For another one HETCCL_DIALECT and the words below come from a file that is included before this one,
+// such as src/level_zero/dialect.h.
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#if defined(HETCCL_DIALECT)
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define HETCCL_CUDA 1
 #define HETCCL_FUNCTION __device__ __forceinline__
 #define HETCCL_KERNEL(name)                                                                                            \
@@ -38,6 +41,11 @@
 #else
 #define HETCCL_HOST 1
 #define HETCCL_FUNCTION inline
+#endif
+
+// What a pointer is cast to before it is cast to one to elements.
+#if !defined(HETCCL_IN_MEMORY)
+#define HETCCL_IN_MEMORY(pointer) pointer
 #endif
 
 // Keeps NVRTC from writing a loop once for a value of `x` that never enters an inner loop and once for all others.
@@ -580,12 +588,19 @@ HETCCL_FUNCTION Position position() {
     return {__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_grid_size_x() / threads,
             __builtin_amdgcn_workitem_id_x(), threads};
 }
+#elif defined(HETCCL_DIALECT)
+HETCCL_FUNCTION Position position() {
+    return {static_cast<u32>(HETCCL_BLOCK), static_cast<u32>(HETCCL_BLOCKS), static_cast<u32>(HETCCL_THREAD),
+            static_cast<u32>(HETCCL_THREADS)};
+}
 #endif
 
 template <class T> HETCCL_FUNCTION T load(const void *from, u64 index) {
-    return ((const T *)from)[index];
+    return ((const T *)HETCCL_IN_MEMORY(from))[index];
 }
-template <class T> HETCCL_FUNCTION void store(void *to, u64 index, T value) { ((T *)to)[index] = value; }
+template <class T> HETCCL_FUNCTION void store(void *to, u64 index, T value) {
+    ((T *)HETCCL_IN_MEMORY(to))[index] = value;
+}
 
 /// Which elements move in packs: all but the first `head` and the last few.
 struct Plan {
@@ -708,7 +723,8 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
 
 } // namespace hetccl
 
-// ---- The kernels: EACH(name, operation, element type, type in packs)
+// ---- The kernels: EACH(name, operation, element type, type in packs). A compiler that is to make one of them is given its
+// line as HETCCL_ONLY(EACH).
 
 #define HETCCL_INTEGERS(EACH, name, Op)                                                                                \
     EACH(hetccl_reduce_##name##_i8, Op, i8, i8)                                                                        \
@@ -789,7 +805,11 @@ HETCCL_FUNCTION void reduce(const HetcclReduceArgs &args, Plan plan, Position he
     HETCCL_KERNEL(name) {                                                                                              \
         hetccl::reduce<hetccl::Op, hetccl::T, hetccl::Lane>(args, hetccl::plan<hetccl::T>(args), hetccl::position());  \
     }
+#if defined(HETCCL_ONLY)
+HETCCL_ONLY(HETCCL_DEFINE)
+#else
 HETCCL_KERNELS(HETCCL_DEFINE)
+#endif
 #endif
 
 #endif // HETCCL_REDUCE_H

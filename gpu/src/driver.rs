@@ -5,44 +5,9 @@ use std::ffi::CStr;
 use hetccl_core::MemoryType;
 
 use crate::error::Error;
+use crate::vendor::Vendor;
 
-/// Whose GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Vendor {
-    /// NVIDIA, through CUDA's driver interface.
-    Cuda,
-    /// AMD, through HIP.
-    Rocm,
-}
-
-impl Vendor {
-    /// The word for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Vendor::Cuda => "CUDA",
-            Vendor::Rocm => "ROCm",
-        }
-    }
-
-    /// Memory of the vendor's devices.
-    pub const fn memory(self) -> MemoryType {
-        match self {
-            Vendor::Cuda => MemoryType::Cuda,
-            Vendor::Rocm => MemoryType::Rocm,
-        }
-    }
-
-    /// The vendor whose memory this is.
-    pub const fn of(memory: MemoryType) -> Option<Vendor> {
-        match memory {
-            MemoryType::Host => None,
-            MemoryType::Cuda | MemoryType::CudaManaged => Some(Vendor::Cuda),
-            MemoryType::Rocm | MemoryType::RocmManaged => Some(Vendor::Rocm),
-        }
-    }
-}
-
-/// A CUDA context, or a HIP device; the driver's own number.
+/// What streams, events and memory belong to: a CUDA context, a HIP device; the driver's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Context(pub usize);
 
@@ -51,7 +16,7 @@ pub struct Context(pub usize);
 pub struct Stream(pub usize);
 
 impl Stream {
-    /// The legacy default stream: ordered with every blocking stream of its context.
+    /// The default stream, which is ordered with what the program queues as the vendor has it.
     pub const DEFAULT: Stream = Stream(0);
 }
 

@@ -2,7 +2,7 @@
 
 use hetccl_core::TransportError;
 
-use crate::driver::Vendor;
+use crate::vendor::Vendor;
 
 /// A driver that can't be used, or a call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

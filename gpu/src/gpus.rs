@@ -8,12 +8,11 @@ use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 use slab::Slab;
 
 use crate::block::Block;
-use crate::cuda::Cuda;
-use crate::driver::{Context, Driver, Event, Place, Stream, Vendor};
+use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
-use crate::hip::Hip;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::Kernels;
+use crate::vendor::Vendor;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
@@ -79,13 +78,11 @@ impl Gpus {
     pub fn discover(keep_bytes: usize) -> (Gpus, Vec<(Vendor, Error)>) {
         let mut drivers: Vec<Box<dyn Driver>> = Vec::new();
         let mut missing = Vec::new();
-        match Cuda::new() {
-            Ok(driver) => drivers.push(Box::new(driver)),
-            Err(error) => missing.push((Vendor::Cuda, error)),
-        }
-        match Hip::new() {
-            Ok(driver) => drivers.push(Box::new(driver)),
-            Err(error) => missing.push((Vendor::Rocm, error)),
+        for &vendor in Vendor::ALL {
+            match vendor.open() {
+                Ok(driver) => drivers.push(driver),
+                Err(error) => missing.push((vendor, error)),
+            }
         }
         (Gpus::new(drivers, keep_bytes), missing)
     }

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::driver::{Context, Driver, IPC_HANDLE_BYTES, IpcHandle, Place, Vendor};
+use crate::driver::{Context, Driver, IPC_HANDLE_BYTES, IpcHandle, Place};
+use crate::vendor::Vendor;
 
 /// Allocations that are kept exported, and others' that are kept open.
 const KEPT: usize = 256;
@@ -37,12 +38,8 @@ impl Exported {
     /// For the wire.
     pub fn to_bytes(&self) -> [u8; Exported::WIRE_BYTES] {
         let mut bytes = [0; Exported::WIRE_BYTES];
-        let vendor = match self.vendor {
-            Vendor::Cuda => 1u64,
-            Vendor::Rocm => 2,
-        };
         let words = [
-            vendor << 32 | u64::from(self.pid),
+            (self.vendor as u64) << 32 | u64::from(self.pid),
             self.allocation,
             self.base,
             self.len_bytes,
@@ -58,13 +55,8 @@ impl Exported {
     /// From the wire; `None` for what no process sends.
     pub fn from_bytes(bytes: &[u8; Exported::WIRE_BYTES]) -> Option<Exported> {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|j| bytes[8 * i + j]));
-        let vendor = match word(0) >> 32 {
-            1 => Vendor::Cuda,
-            2 => Vendor::Rocm,
-            _ => return None,
-        };
         Some(Exported {
-            vendor,
+            vendor: Vendor::from_number(word(0) >> 32)?,
             pid: word(0) as u32,
             allocation: word(1),
             base: word(2),

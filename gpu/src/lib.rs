@@ -1,8 +1,8 @@
 //! GPU memory of several vendors in one process.
 //!
 //! [`Gpus`] finds the drivers at run time (a host without one is normal), says where an address lives, copies, reduces,
-//! and shares allocations with other processes. Each vendor is one folder that implements [`Driver`]; nothing else
-//! knows which vendors there are.
+//! and shares allocations with other processes. Each vendor is one folder that implements [`Driver`] and a line in
+//! `vendor.rs`; nothing else knows which vendors there are.
 //!
 //! Work is queued on streams of the library's own and finished when its event says so: nothing here waits, except
 //! where its documentation says so. Work that the program queued before a collective, on the default stream or on any
@@ -18,13 +18,16 @@ mod gpus;
 mod hip;
 mod ipc;
 mod kernels;
+mod level_zero;
+mod vendor;
 
 pub use block::Block;
 pub use driver::{
     Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
-    Stream, Vendor,
+    Stream,
 };
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};
 pub use ipc::{Exported, host_id};
 pub use kernels::MOST_INPUTS;
+pub use vendor::Vendor;

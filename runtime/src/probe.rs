@@ -24,14 +24,7 @@ pub fn ucx() -> Result<Ucx, String> {
     let library = unsafe { Library::load() }.map_err(|error| error.to_string())?;
     let params = FabricParams { remote_memory: false, ..FabricParams::default() };
     let fabric = Fabric::open(library, &params).map_err(|error| error.to_string())?;
-    let all = [
-        MemoryType::Host,
-        MemoryType::Cuda,
-        MemoryType::CudaManaged,
-        MemoryType::Rocm,
-        MemoryType::RocmManaged,
-    ];
-    let reaches = all.into_iter().filter(|&memory| fabric.reaches(memory)).collect();
+    let reaches = MemoryType::ALL.into_iter().filter(|&memory| fabric.reaches(memory)).collect();
     // Nothing is under way.
     let _ = fabric.close(Instant::now() + Duration::from_millis(100));
     Ok(Ucx { version, reaches })

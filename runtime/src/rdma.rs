@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hetccl_core::MemoryType;
+use hetccl_gpu::Vendor;
 
 /// DMA_BUF_IOCTL and its use by RDMA came with this version of Linux.
 const DMA_BUF_LINUX: (u32, u32) = (5, 12);
@@ -37,26 +37,23 @@ impl Rdma {
         names
     }
 
-    /// What lets a NIC reach memory of this type.
+    /// What lets a NIC reach the memory of a vendor's devices.
     ///
     /// # Errors
     /// Why none can.
-    pub fn reaches(&self, memory: MemoryType) -> Result<&'static str, String> {
+    pub fn reaches(&self, vendor: Vendor) -> Result<&'static str, String> {
         if self.devices().is_empty() {
             return Err("there is no RDMA device in /sys/class/infiniband".into());
         }
-        let module = |name: &str| self.sys.join("module").join(name).exists();
-        match memory {
-            MemoryType::Cuda | MemoryType::CudaManaged if module("nvidia_peermem") => {
-                Ok("nvidia_peermem")
-            }
-            MemoryType::Rocm | MemoryType::RocmManaged if module("amdgpu") => Ok("amdgpu"),
-            _ if self.linux() >= DMA_BUF_LINUX => Ok("dma-buf"),
-            _ => {
-                Err("neither a peer-memory module (nvidia_peermem, amdgpu) nor dma-buf is in the \
-                      kernel"
-                    .into())
-            }
+        let module = vendor.peer_memory_module();
+        let loaded = |name: &&str| self.sys.join("module").join(name).exists();
+        match module.filter(loaded) {
+            Some(module) => Ok(module),
+            None if self.linux() >= DMA_BUF_LINUX => Ok("dma-buf"),
+            None => Err(match module {
+                Some(module) => format!("neither {module} nor dma-buf is in the kernel"),
+                None => "dma-buf is not in the kernel".into(),
+            }),
         }
     }
 

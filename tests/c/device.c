@@ -113,6 +113,22 @@ static void neighbor_alltoall(void *in, void *out)
 {
     CALL(Neighbor_alltoall, neighbor_alltoall, in, n / 2, MPI_INT, out, n / 2, MPI_INT, ring);
 }
+static void neighbor_allgatherv(void *in, void *out)
+{
+    const int lens[2] = {n, n}, places[2] = {n, 0};
+    CALL(Neighbor_allgatherv, neighbor_allgatherv, in, n, MPI_INT, out, lens, places, MPI_INT, ring);
+}
+static void neighbor_alltoallv(void *in, void *out)
+{
+    const int lens[2] = {n / 2, n / 2}, from[2] = {n / 2, 0}, into[2] = {0, n};
+    CALL(Neighbor_alltoallv, neighbor_alltoallv, in, lens, from, MPI_INT, out, lens, into, MPI_INT, ring);
+}
+static void neighbor_alltoallw(void *in, void *out)
+{
+    const int lens[2] = {n / 2, n / 2};
+    const MPI_Aint from[2] = {0, n / 2 * (int) sizeof(int)}, into[2] = {n * (int) sizeof(int), 0};
+    CALL(Neighbor_alltoallw, neighbor_alltoallw, in, lens, from, types, out, lens, into, types, ring);
+}
 static void reduce(void *in, void *out) { CALL(Reduce, reduce, in, out, n, MPI_INT, MPI_BXOR, 0, comm); }
 static void reduce_scatter(void *in, void *out)
 {
@@ -141,9 +157,9 @@ static const struct {
     ENTRY(allreduce_gaps), ENTRY(alltoall),             ENTRY(alltoallv),         ENTRY(alltoallw),
     ENTRY(barrier),        ENTRY(bcast),                ENTRY(bcast_gaps),        ENTRY(exscan),
     ENTRY(gather),         ENTRY(gather_gaps),          ENTRY(gatherv),           ENTRY(neighbor_allgather),
-    ENTRY(neighbor_alltoall), ENTRY(reduce),            ENTRY(reduce_scatter),    ENTRY(reduce_scatter_block),
-    ENTRY(scan),           ENTRY(scatter),              ENTRY(scatterv),          ENTRY(reduce_local),
-    ENTRY(reduce_local_gaps),
+    ENTRY(neighbor_allgatherv), ENTRY(neighbor_alltoall), ENTRY(neighbor_alltoallv), ENTRY(neighbor_alltoallw),
+    ENTRY(reduce),         ENTRY(reduce_scatter),       ENTRY(reduce_scatter_block), ENTRY(scan),
+    ENTRY(scatter),        ENTRY(scatterv),             ENTRY(reduce_local),      ENTRY(reduce_local_gaps),
 };
 
 /* Packed elements or elements of `gaps`: one int in the middle of each stays what it is. */
@@ -222,6 +238,9 @@ static void queued_work(void)
 
 int main(int argc, char **argv)
 {
+    if (opened_own(argc, argv)) {
+        return 0;
+    }
     begin(&argc, &argv);
     if (argc < 5 || ranks > MAX_RANKS) {
         fprintf(stderr, "usage: device SEND RECV blocking|nonblocking|persistent COUNT...\n");
@@ -234,6 +253,9 @@ int main(int argc, char **argv)
     int periodic = 1;
     MPI_Cart_create(comm, 1, &ranks, &periodic, 0, &ring);
     MPI_Op_create(maximum_and_count, 1, &user_op);
+    for (int r = 0; r < MAX_RANKS; ++r) {
+        types[r] = MPI_INT;
+    }
     MPI_Datatype vector;
     const int lengths[2] = {1, 2}, places[2] = {0, 2};
     MPI_Type_indexed(2, lengths, places, MPI_INT, &vector);
@@ -246,7 +268,6 @@ int main(int argc, char **argv)
             /* Blocks in reverse order, and a gap before the first for alltoallw. */
             starts[r] = (ranks - 1 - r) * n;
             byte_starts[r] = (starts[r] + (n > 0 ? 1 : 0)) * (int) sizeof(int);
-            types[r] = MPI_INT;
         }
         for (size_t i = 0; i < sizeof(collectives) / sizeof(*collectives); ++i) {
             compare((int) i);

@@ -7,10 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum memory { HOST, CUDA, CUDA_MANAGED, CUDA_POOL, CUDA_VIRTUAL, CUDA_PINNED, ROCM, ROCM_MANAGED, MEMORIES };
+#include "level_zero.h"
 
-static const char *const memory_names[MEMORIES] = {"host",         "cuda",        "cuda-managed", "cuda-pool",
-                                                   "cuda-virtual", "cuda-pinned", "rocm",         "rocm-managed"};
+enum memory {
+    HOST,
+    CUDA,
+    CUDA_MANAGED,
+    CUDA_POOL,
+    CUDA_VIRTUAL,
+    CUDA_OPENED,
+    CUDA_PINNED,
+    ROCM,
+    ROCM_MANAGED,
+    LEVEL_ZERO,
+    LEVEL_ZERO_SHARED,
+    LEVEL_ZERO_HOST,
+    MEMORIES
+};
+
+static const char *const memory_names[MEMORIES] = {
+    "host", "cuda",         "cuda-managed", "cuda-pool",         "cuda-virtual",   "cuda-opened", "cuda-pinned",
+    "rocm", "rocm-managed", "level-zero",   "level-zero-shared", "level-zero-host"};
 
 /* CUmemAllocationProp: pinned (1), no handle type, on device (1) 0. */
 struct allocation_properties {
@@ -76,6 +93,8 @@ static inline void *find(void *library, const char *name)
     }
     return function;
 }
+
+#include "opened.h"
 
 static inline void load_cuda(void)
 {
@@ -143,7 +162,8 @@ static inline void load_hip(void)
 }
 
 static inline int is_cuda(enum memory memory) { return memory >= CUDA && memory <= CUDA_PINNED; }
-static inline int is_hip(enum memory memory) { return memory >= ROCM; }
+static inline int is_hip(enum memory memory) { return ROCM == memory || ROCM_MANAGED == memory; }
+static inline int is_level_zero(enum memory memory) { return memory >= LEVEL_ZERO; }
 
 /* Memory mapped at an address that was reserved before. */
 static inline void *virtual_alloc(size_t bytes)
@@ -189,9 +209,13 @@ static inline void *memory_alloc(enum memory memory, size_t bytes)
         must("cuCtxSynchronize", cuda.synchronize());
         return (void *) address;
     case CUDA_VIRTUAL: return virtual_alloc(bytes);
+    case CUDA_OPENED: return opened_alloc(bytes);
     case CUDA_PINNED: must("cuMemHostAlloc", cuda.host_alloc(&pointer, bytes, 0)); return pointer;
     case ROCM: must("hipMalloc", hip.alloc(&pointer, bytes)); return pointer;
     case ROCM_MANAGED: must("hipMallocManaged", hip.alloc_managed(&pointer, bytes, 1)); return pointer;
+    case LEVEL_ZERO: return level_zero_alloc(1, 0, bytes);
+    case LEVEL_ZERO_SHARED: return level_zero_alloc(1, 1, bytes);
+    case LEVEL_ZERO_HOST: return level_zero_alloc(0, 1, bytes);
     default: return malloc(bytes);
     }
 }
@@ -202,10 +226,14 @@ static inline void memory_free(enum memory memory, void *pointer)
         must("cuMemFreeHost", cuda.host_free(pointer));
     } else if (CUDA_VIRTUAL == memory) {
         virtual_free((unsigned long long) pointer);
+    } else if (CUDA_OPENED == memory) {
+        /* A part of memory that stays. */
     } else if (is_cuda(memory)) {
         must("cuMemFree", cuda.free((unsigned long long) pointer));
     } else if (is_hip(memory)) {
         must("hipFree", hip.free(pointer));
+    } else if (is_level_zero(memory)) {
+        level_zero_free(pointer);
     } else {
         free(pointer);
     }
@@ -221,6 +249,8 @@ static inline void memory_put(enum memory memory, void *to, const void *from, si
         must("cuMemcpyHtoD", cuda.to_device((unsigned long long) to, from, bytes));
     } else if (is_hip(memory)) {
         must("hipMemcpy", hip.copy(to, from, bytes, 1));
+    } else if (is_level_zero(memory)) {
+        level_zero_copy(to, from, bytes);
     } else {
         memcpy(to, from, bytes);
     }
@@ -236,18 +266,22 @@ static inline void memory_get(enum memory memory, void *to, const void *from, si
         must("cuMemcpyDtoH", cuda.to_host(to, (unsigned long long) from, bytes));
     } else if (is_hip(memory)) {
         must("hipMemcpy", hip.copy(to, from, bytes, 2));
+    } else if (is_level_zero(memory)) {
+        level_zero_copy(to, from, bytes);
     } else {
         memcpy(to, from, bytes);
     }
 }
 
-/* Queues a fill on the default stream and does not wait for it. */
+/* Queues a fill on the default stream and does not wait for it. Level Zero has no such stream: there the fill is finished. */
 static inline void memory_set_later(enum memory memory, void *to, int byte, size_t bytes)
 {
     if (is_cuda(memory) && CUDA_PINNED != memory) {
         must("cuMemsetD8Async", cuda.set_async((unsigned long long) to, (unsigned char) byte, bytes, NULL));
     } else if (is_hip(memory)) {
         must("hipMemsetAsync", hip.set_async(to, byte, bytes, NULL));
+    } else if (is_level_zero(memory)) {
+        level_zero_fill(to, byte, bytes);
     } else {
         memset(to, byte, bytes);
     }
@@ -267,8 +301,11 @@ static inline enum memory memory_of_rank(const char *list, int rank)
             return (enum memory) kind;
         }
     }
-    fprintf(stderr, "unknown memory in %s; known: host cuda cuda-managed cuda-pool cuda-virtual cuda-pinned rocm rocm-managed\n",
-            list);
+    fprintf(stderr, "unknown memory in %s; known:", list);
+    for (int kind = 0; kind < MEMORIES; ++kind) {
+        fprintf(stderr, " %s", memory_names[kind]);
+    }
+    fprintf(stderr, "\n");
     exit(2);
 }
 

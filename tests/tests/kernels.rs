@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use libloading::Library;
 use xtask::command;
 use xtask::kernels::{self, CodeObject};
+use xtask::spirv::{self, Modules};
 
 #[path = "kernels/reference.rs"]
 mod reference;
@@ -391,10 +392,30 @@ fn nothing_is_touched_past_the_end() {
     }
 }
 
+fn all_names() -> BTreeSet<String> {
+    Kernel::all().iter().map(Kernel::name).chain(["hetccl_copy".to_owned()]).collect()
+}
+
+#[test]
+fn the_spirv_is_current_and_has_every_kernel() {
+    let committed = std::fs::read(spirv::file()).unwrap();
+    let listed = spirv::names(&committed).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(listed.len(), all_names().len());
+    assert_eq!(BTreeSet::from_iter(listed), all_names());
+    match spirv::make().unwrap_or_else(|error| panic!("{error:#}")) {
+        Modules::Made(made) => {
+            assert!(
+                made == committed,
+                "reduce.spv is not what reduce.h gives: run cargo xtask kernels"
+            );
+        }
+        Modules::Skipped { why } => println!("SKIPPED the SPIR-V: {why}"),
+    }
+}
+
 #[test]
 fn the_ptx_is_current_and_all_lists_agree() {
-    let names: BTreeSet<String> =
-        Kernel::all().iter().map(Kernel::name).chain(["hetccl_copy".to_owned()]).collect();
+    let names = all_names();
     let readme = std::fs::read_to_string(kernels::folder().join("README.md")).unwrap();
     let listed: BTreeSet<String> =
         readme.lines().filter(|line| line.starts_with("hetccl_")).map(str::to_owned).collect();

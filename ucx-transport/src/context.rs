@@ -87,6 +87,11 @@ impl Drop for Context {
     }
 }
 
+/// `UCS_MEMORY_TYPE_ZE_DEVICE` and `UCS_MEMORY_TYPE_ZE_MANAGED`, which headers before UCX 1.19 lack. A UCX that is older
+/// does not say that it reaches them. Source: `ucs/memory/memory_type.h`.
+const ZE_DEVICE: sys::ucs_memory_type_t = 7;
+const ZE_MANAGED: sys::ucs_memory_type_t = 8;
+
 /// UCX's number for a memory type.
 #[inline]
 pub(crate) const fn ucx_memory_type(memory: MemoryType) -> sys::ucs_memory_type_t {
@@ -96,6 +101,8 @@ pub(crate) const fn ucx_memory_type(memory: MemoryType) -> sys::ucs_memory_type_
         MemoryType::CudaManaged => sys::UCS_MEMORY_TYPE_CUDA_MANAGED,
         MemoryType::Rocm => sys::UCS_MEMORY_TYPE_ROCM,
         MemoryType::RocmManaged => sys::UCS_MEMORY_TYPE_ROCM_MANAGED,
+        MemoryType::LevelZero => ZE_DEVICE,
+        MemoryType::LevelZeroManaged => ZE_MANAGED,
     }
 }
 

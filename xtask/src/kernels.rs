@@ -1,6 +1,6 @@
-//! The reduction kernels: PTX, which is kept in the repository, and code objects for AMD.
+//! The reduction kernels: PTX and SPIR-V, which are kept in the repository, and code objects for AMD.
 //!
-//! Both come from `gpu/kernels/reduce.h`. PTX is made by an NVRTC of a fixed version, as old as the source allows: the
+//! All come from `gpu/kernels/reduce.h`. PTX is made by an NVRTC of a fixed version, as old as the source allows: the
 //! older NVRTC is, the older a driver may be that takes what it makes.
 
 use std::collections::BTreeSet;
@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{self, step};
+use crate::spirv::{self, Modules};
 use crate::{python, setup};
 
 /// NVRTC's version, and the oldest GPUs that the PTX is for.
@@ -25,35 +26,60 @@ const CLANGS: [&str; 5] = ["clang-22", "clang-21", "clang-20", "clang-19", "clan
 /// Options.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Args {
-    /// Fail when the PTX of the repository is not what the source gives, instead of writing it
+    /// Fail when the PTX or SPIR-V of the repository is not what the source gives, instead of writing it
     #[arg(long)]
     pub check: bool,
 }
 
-/// Makes or checks everything. Whether the PTX is current; without `check` it always is, afterwards.
+/// Makes or checks everything. Whether PTX and SPIR-V are current; without `check` it always is, afterwards.
 ///
 /// # Errors
 /// What could not be installed or compiled.
 pub fn run(args: Args) -> Result<bool> {
     setup::packages(&[setup::KERNELS])?;
+    setup::optional(setup::SPIRV, "kernels in SPIR-V");
     let made = step("compiling for NVIDIA", ptx)?;
     let current = committed_ptx().is_ok_and(|committed| committed == made);
     if !args.check && !current {
         std::fs::write(ptx_file(), &made)?;
     }
-    let state = match (current, args.check) {
-        (true, _) => "current",
-        (false, false) => "written",
-        (false, true) => "NOT what the source gives: run cargo xtask kernels, and commit",
-    };
+    let state = state(current, args);
     println!("{ARCHITECTURE:<11} {} kernels, reduce.ptx is {state}", names_in_ptx(&made).len());
+    let spirv_current = spirv(args)?;
     for target in AMD_TARGETS {
         match amd(target)? {
             CodeObject::Made { kernels } => println!("{target:<11} {kernels} kernels"),
             CodeObject::Skipped { why } => println!("SKIPPED {target}: {why}"),
         }
     }
-    Ok(current || !args.check)
+    Ok((current && spirv_current) || !args.check)
+}
+
+/// Makes or checks the SPIR-V. Whether it was current, where that can be told.
+fn spirv(args: Args) -> Result<bool> {
+    let made = match step("compiling for Level Zero", spirv::make)? {
+        Modules::Made(made) => made,
+        Modules::Skipped { why } => {
+            println!("SKIPPED SPIR-V: {why}");
+            return Ok(true);
+        }
+    };
+    let current = std::fs::read(spirv::file()).is_ok_and(|committed| committed == made);
+    if !args.check && !current {
+        std::fs::write(spirv::file(), &made)?;
+    }
+    let (kernels, state) = (spirv::names(&made)?.len(), state(current, args));
+    println!("{:<11} {kernels} kernels, reduce.spv is {state}", "SPIR-V");
+    Ok(current)
+}
+
+/// What to say of a file of the repository.
+fn state(current: bool, args: Args) -> &'static str {
+    match (current, args.check) {
+        (true, _) => "current",
+        (false, false) => "written",
+        (false, true) => "NOT what the source gives: run cargo xtask kernels, and commit",
+    }
 }
 
 /// The folder of the sources and of `reduce.ptx`.

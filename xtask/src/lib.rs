@@ -16,5 +16,6 @@ pub mod mpi4py;
 pub mod plot;
 pub mod python;
 pub mod setup;
+pub mod spirv;
 pub mod test;
 pub mod ucx_cuda;

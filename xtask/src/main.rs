@@ -66,6 +66,7 @@ fn run(task: Task) -> Result<ExitCode> {
     Ok(match task {
         Task::Setup => {
             setup::packages(&[setup::BUILD, setup::TEST, setup::KERNELS])?;
+            setup::optional(setup::SPIRV, "kernels in SPIR-V");
             ExitCode::SUCCESS
         }
         Task::Demo(args) => passed(demo::run(&args)?),

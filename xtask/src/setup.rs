@@ -41,6 +41,12 @@ pub const KERNELS: Packages = Packages {
     others: "gcc-c++ clang lld python3",
 };
 
+/// For compiling the kernels to SPIR-V. Debian 12 has just these versions.
+pub const SPIRV: Packages = Packages {
+    debian: &["clang-14", "llvm-spirv-14", "spirv-tools"],
+    others: "clang spirv-llvm-translator spirv-tools",
+};
+
 /// For `bench mpi`.
 pub const BENCH: Packages =
     Packages { debian: &["mpich", "libmpich-dev"], others: "mpich mpich-devel" };
@@ -84,6 +90,13 @@ pub fn packages(sets: &[Packages]) -> Result<()> {
         install()?;
     }
     Ok(())
+}
+
+/// As [`packages`], of a set that not every relative of Debian has: where it can't be had, that is said.
+pub fn optional(set: Packages, what: &str) {
+    if let Err(error) = packages(&[set]) {
+        println!("SKIPPED {what}: {error:#}");
+    }
 }
 
 fn installed(package: &str) -> bool {

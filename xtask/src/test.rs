@@ -29,6 +29,7 @@ struct Part {
 /// When the set-up or the build fails.
 pub fn run(args: &Args) -> Result<bool> {
     step("set-up", || setup::packages(&[setup::BUILD, setup::TEST, setup::KERNELS]))?;
+    setup::optional(setup::SPIRV, "kernels in SPIR-V");
     let prefix = command::target_dir().join("prefix");
     step("building and installing", || install::release(&prefix))?;
     let mut parts = vec![step("cargo test", cargo_test)?];

@@ -4,7 +4,6 @@ mod system;
 
 use std::io::Write;
 
-use hetccl_runtime::core::MemoryType;
 use hetccl_runtime::gpu::{DeviceInfo, Gpus, Vendor};
 use hetccl_runtime::{Ucx, ucx};
 use serde::Serialize;
@@ -164,7 +163,7 @@ fn distances(system: &System, nic: &str, devices: &[DeviceReport]) -> NicReport 
 fn ucx_line(ucx: &Result<Ucx, String>) -> Line {
     match ucx {
         Ok(ucx) => {
-            let memory: Vec<&str> = ucx.reaches.iter().map(|&memory| word(memory)).collect();
+            let memory: Vec<&str> = ucx.reaches.iter().map(|&memory| memory.name()).collect();
             Line::yes("UCX", format!("{}; memory types: {}", ucx.version, memory.join(", ")))
         }
         Err(why) => Line::no("UCX", format!("{why}; Open MPI's own messages carry the data")),
@@ -174,7 +173,7 @@ fn ucx_line(ucx: &Result<Ucx, String>) -> Line {
 /// The ways that device buffers can take.
 fn paths(system: &System, devices: &[DeviceReport], ucx: &Result<Ucx, String>) -> Vec<Line> {
     let mut paths = Vec::new();
-    for (vendor, memory) in [(Vendor::Cuda, MemoryType::Cuda), (Vendor::Rocm, MemoryType::Rocm)] {
+    for &vendor in Vendor::ALL {
         let name = vendor.name();
         let count = devices.iter().filter(|device| device.vendor == name).count();
         let own = |what: &str| format!("{name}: {what}");
@@ -195,35 +194,26 @@ fn paths(system: &System, devices: &[DeviceReport], ucx: &Result<Ucx, String>) -
             own("peers' memory by IPC handle"),
             "on this host, if the ranks may see each other (one IPC and PID namespace)",
         ));
-        paths.push(direct(system, &own("GPU memory by RDMA"), memory, ucx));
+        paths.push(direct(system, &own("GPU memory by RDMA"), vendor, ucx));
         paths.push(Line::yes(own("through pinned host memory"), "wherever nothing faster works"));
     }
     paths
 }
 
-fn direct(system: &System, what: &str, memory: MemoryType, ucx: &Result<Ucx, String>) -> Line {
+fn direct(system: &System, what: &str, vendor: Vendor, ucx: &Result<Ucx, String>) -> Line {
+    let memory = vendor.memory();
     match ucx {
         Err(_) => Line::no(what, "UCX can't be used"),
         Ok(ucx) if !ucx.reaches.contains(&memory) => Line::no(
             what,
-            format!("this UCX has no module for {}; install one built with it", word(memory)),
+            format!("this UCX has no module for {}; install one built with it", memory.name()),
         ),
-        Ok(_) => match system.rdma().reaches(memory) {
+        Ok(_) => match system.rdma().reaches(vendor) {
             Ok(how) => Line::yes(what, format!("by UCX and {how}")),
             Err(why) => {
                 Line::no(what, format!("{why}; coll_hetccl_gpu_path ucx uses UCX all the same"))
             }
         },
-    }
-}
-
-const fn word(memory: MemoryType) -> &'static str {
-    match memory {
-        MemoryType::Host => "host",
-        MemoryType::Cuda => "cuda",
-        MemoryType::CudaManaged => "cuda-managed",
-        MemoryType::Rocm => "rocm",
-        MemoryType::RocmManaged => "rocm-managed",
     }
 }
 
@@ -235,7 +225,7 @@ fn print(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "Drivers")?;
     for driver in &report.drivers {
         let found = if driver.found { "yes" } else { "no " };
-        writeln!(out, "  {found}  {:<5} {}", driver.vendor, driver.detail)?;
+        writeln!(out, "  {found}  {:<10} {}", driver.vendor, driver.detail)?;
     }
     writeln!(out, "Devices")?;
     if report.devices.is_empty() {

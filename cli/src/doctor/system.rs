@@ -164,7 +164,7 @@ fn common<'a>(a: &'a Path, b: &Path) -> Vec<&'a std::ffi::OsStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hetccl_runtime::core::MemoryType;
+    use hetccl_runtime::gpu::Vendor;
 
     /// A folder that looks like the kernel's, with a NIC and two GPUs.
     fn made_up() -> System {
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(system.distance("mlx5_0", "0000:3c:00.0"), Distance::Switch);
         assert_eq!(system.distance("mlx5_0", "0000:81:00.0"), Distance::Far);
         assert_eq!(system.distance("mlx5_0", "0000:99:00.0"), Distance::Unknown);
-        assert_eq!(system.rdma().reaches(MemoryType::Cuda), Ok("nvidia_peermem"));
-        assert!(system.rdma().reaches(MemoryType::Rocm).unwrap_err().contains("amdgpu"));
+        assert_eq!(system.rdma().reaches(Vendor::Cuda), Ok("nvidia_peermem"));
+        assert!(system.rdma().reaches(Vendor::Rocm).unwrap_err().contains("amdgpu"));
         let locked = system.locked_memory();
         assert!(!locked.yes && locked.why.contains("ulimit -l unlimited"), "{}", locked.why);
         assert!(system.iommu().yes);

@@ -11,10 +11,11 @@ use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream,
 };
 use crate::error::Error;
 use crate::foreign::{pointer, text};
+use crate::vendor::{Description, Vendor};
 use result::{check, load};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
@@ -26,9 +27,18 @@ const NO_TIMING: u32 = 2;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: u32 = 1;
 
+/// What the rest of the crate knows of this vendor.
+pub(crate) const VENDOR: Description = Description {
+    name: "CUDA",
+    memory: MemoryType::Cuda,
+    managed: MemoryType::CudaManaged,
+    peer_memory_module: Some("nvidia_peermem"),
+    open: || Ok(Box::new(Cuda::new()?)),
+};
+
 /// The driver of this process.
 #[derive(Debug)]
-pub(crate) struct Cuda {
+struct Cuda {
     devices: u32,
 }
 
@@ -37,7 +47,7 @@ impl Cuda {
     ///
     /// # Errors
     /// No library, one that is too old, no device, or what `cuInit` says.
-    pub(crate) fn new() -> Result<Cuda, Error> {
+    fn new() -> Result<Cuda, Error> {
         load()?;
         // SAFETY: the library is loaded and has the function.
         check("cuInit", unsafe { sys::cuInit(0) })?;

@@ -5,8 +5,8 @@
 
 use std::ffi::{CStr, CString};
 
-use crate::driver::Vendor;
 use crate::error::Error;
+use crate::vendor::Vendor;
 
 const ALL: &str = include_str!("../../kernels/reduce.ptx");
 

@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use cudarc::driver::sys::{self, CUresult};
 use libloading::Library;
 
-use crate::driver::Vendor;
 use crate::error::Error;
+use crate::vendor::Vendor;
 
 const LIBRARY: &str = "libcuda.so.1";
 

@@ -6,8 +6,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libloading::Library;
 
-use crate::driver::Vendor;
 use crate::error::Error;
+use crate::vendor::Vendor;
 
 const LIBRARIES: [&str; 4] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"];
 const SUCCESS: c_int = 0;

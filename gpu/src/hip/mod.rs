@@ -10,10 +10,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream, Vendor,
+    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream,
 };
 use crate::error::Error;
 use crate::foreign::{pointer, text};
+use crate::vendor::{Description, Vendor};
 use sys::{Hip as Library, Status};
 
 /// The kernels' source.
@@ -24,9 +25,18 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(
     Err(_) => panic!("the source has no zero bytes"),
 };
 
+/// What the rest of the crate knows of this vendor.
+pub(crate) const VENDOR: Description = Description {
+    name: "ROCm",
+    memory: MemoryType::Rocm,
+    managed: MemoryType::RocmManaged,
+    peer_memory_module: Some("amdgpu"),
+    open: || Ok(Box::new(Hip::new()?)),
+};
+
 /// The driver of this process. A [`Context`] is a device's number.
 #[derive(Debug)]
-pub(crate) struct Hip {
+struct Hip {
     library: Library,
     devices: u32,
     /// `hipRuntimeGetVersion`: major * 10,000,000 + minor * 100,000 + patch.
@@ -40,7 +50,7 @@ impl Hip {
     ///
     /// # Errors
     /// No library, one that is too old, no device, or what `hipInit` says.
-    pub(crate) fn new() -> Result<Hip, Error> {
+    fn new() -> Result<Hip, Error> {
         let library = Library::load()?;
         let modules = RefCell::new(HashMap::new());
         let mut hip = Hip { library, devices: 0, version: 0, modules };

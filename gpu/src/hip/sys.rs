@@ -5,11 +5,11 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libloading::Library;
 use libloading::os::unix::{Library as Opened, RTLD_LAZY, RTLD_LOCAL};
 
-use crate::driver::Vendor;
 use crate::error::Error;
+use crate::foreign::functions;
+use crate::vendor::Vendor;
 
 /// `hipError_t`.
 pub(super) type Status = c_int;
@@ -60,31 +60,9 @@ const LIBRARIES: [&str; 4] =
 /// `RTLD_NOLOAD` of the C library: only a library that is there already.
 const ONLY_LOADED: c_int = 4;
 
-macro_rules! functions {
-    ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        /// The loaded functions.
-        #[derive(Debug)]
-        pub(super) struct Hip {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-            _library: Library,
-        }
-
-        impl Hip {
-            fn from(library: Library) -> Result<Hip, Error> {
-                Ok(Hip {
-                    $($field: {
-                        // SAFETY: the signature is that of HIP's reference.
-                        let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
-                        *found.map_err(|_| Error::TooOld { vendor: Vendor::Rocm, function: $name })?
-                    },)*
-                    _library: library,
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// The loaded functions.
+    Hip of Vendor::Rocm;
     init: "hipInit" (c_uint) -> Status;
     runtime_version: "hipRuntimeGetVersion" (*mut c_int) -> Status;
     device_count: "hipGetDeviceCount" (*mut c_int) -> Status;

@@ -173,7 +173,7 @@ impl Process {
                 return Err(format!("UCX has no module for {} memory", vendor.name()));
             }
             if !asked {
-                rdma.reaches(vendor.memory())?;
+                rdma.reaches(vendor)?;
             }
         }
         Ok(())

@@ -167,6 +167,19 @@ pub struct IpcProperties {
     flags: u32,
 }
 
+/// `ze_pci_ext_properties_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PciProperties {
+    structure: u32,
+    next: usize,
+    /// Domain, bus, device, function.
+    address: [u32; 4],
+    generation: i32,
+    width: i32,
+    bandwidth: i64,
+}
+
 fn name() -> [u8; NAME_BYTES] {
     let mut bytes = [0; NAME_BYTES];
     bytes[..NAME.len()].copy_from_slice(NAME.as_bytes());
@@ -228,7 +241,8 @@ chained!(
     ComputeProperties,
     MemoryProperties,
     QueueGroupProperties,
-    IpcProperties
+    IpcProperties,
+    PciProperties
 );
 
 /// The sizes of the headers.
@@ -238,6 +252,7 @@ const _: () = {
     assert!(size_of::<MemoryProperties>() == 296);
     assert!(size_of::<QueueGroupProperties>() == 40);
     assert!(size_of::<IpcProperties>() == 24);
+    assert!(size_of::<PciProperties>() == 48);
 };
 
 entries! {
@@ -278,6 +293,16 @@ entries! {
 
     fn zeDeviceGetProperties(device: usize, properties: Out<DeviceProperties>) {
         fill(properties, properties_of(checked(device)?))
+    }
+
+    fn zeDeviceGetSubDevices(device: usize, count: Count, devices: Out<usize>) {
+        checked(device)?;
+        list(count, devices, std::iter::empty())
+    }
+
+    fn zeDevicePciGetPropertiesExt(device: usize, properties: Out<PciProperties>) {
+        let address = [0, 0x80 + checked(device)? as u32, 0, 0];
+        fill(properties, PciProperties { structure: 0, next: 0, address, generation: 5, width: 16, bandwidth: -1 })
     }
 
     fn zeDeviceGetComputeProperties(device: usize, properties: Out<ComputeProperties>) {

@@ -12,6 +12,8 @@
 //! | `event.rs` | `zeEventPool*`, `zeEvent*` |
 //! | `module.rs` | `zeModule*`, `zeKernel*` |
 //!
+//! Addresses are looked up whatever context they were allocated in, as in Intel's driver, which has one table for all.
+//!
 //! Not there: images, samplers, sub-devices, physical and virtual memory, copies of regions, timestamps, metrics, the tools
 //! API, extensions.
 

@@ -39,7 +39,7 @@ fn owner(context: usize, device: usize) -> Owner {
 
 fn find(context: usize, pointer: usize) -> Result<Arc<Allocation>, Code> {
     check_context(context)?;
-    memory::find(pointer).filter(|found| found.context == context).ok_or(Code::INVALID_VALUE)
+    memory::find(pointer).ok_or(Code::INVALID_VALUE)
 }
 
 /// The sizes of the headers.

@@ -9,6 +9,9 @@ use hetccl_emulated_device::{Code, entries};
 use crate::device::{check_context, checked};
 
 const MOST_ARGUMENTS: usize = 128;
+const SPIRV_FORMAT: u32 = 0;
+const SPIRV_MAGIC: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
+const BUILD_FAILURE: Code = Code(0x7000_0004);
 const INVALID_ARGUMENT_INDEX: Code = Code(0x7800_0015);
 
 static MODULES: Table<kernel::Module> = Table::new(7);
@@ -81,14 +84,21 @@ entries! {
         check_context(context)?;
         checked(device)?;
         module.check()?;
-        let ModuleDescription { bytes, image, .. } = description.get()?;
+        let ModuleDescription { format, bytes, image, .. } = description.get()?;
         log.set_if_wanted(0);
-        let image: Result<Vec<u8>, Code> = (0..bytes).map(|index| image.at(index)).collect();
-        module.set(MODULES.insert(kernel::Module::from_bytes(&image?)?))
+        let image: Vec<u8> = (0..bytes).map(|index| image.at(index)).collect::<Result<_, Code>>()?;
+        if format == SPIRV_FORMAT && !image.starts_with(&SPIRV_MAGIC) {
+            return Err(BUILD_FAILURE);
+        }
+        module.set(MODULES.insert(kernel::Module::from_bytes(&image)?))
     }
 
     fn zeModuleDestroy(module: usize) {
         MODULES.remove(module).map(drop)
+    }
+
+    fn zeModuleBuildLogGetString(_log: usize, bytes: Out<usize>, _text: Out<u8>) {
+        bytes.set(0)
     }
 
     fn zeModuleBuildLogDestroy(_log: usize) {
@@ -104,6 +114,10 @@ entries! {
 
     fn zeKernelDestroy(kernel: usize) {
         KERNELS.remove(kernel).map(drop)
+    }
+
+    fn zeKernelSetIndirectAccess(kernel: usize, _flags: u32) {
+        KERNELS.get(kernel).map(drop)
     }
 
     fn zeKernelSetGroupSize(kernel: usize, x: u32, y: u32, z: u32) {
