@@ -155,6 +155,20 @@ pub trait Driver: Send {
     /// [`Error::Call`], when there is no memory.
     fn allocate_pinned(&self, context: Context, len_bytes: usize) -> Result<usize, Error>;
 
+    /// Lets the device copy at full speed from and to host memory that is there already, whole pages of it.
+    ///
+    /// # Errors
+    /// [`Error::Call`], or [`Error::Unsupported`] where the vendor has no way to do so.
+    fn pin(&self, _context: Context, _address: usize, _len_bytes: usize) -> Result<(), Error> {
+        Err(Error::Unsupported {
+            vendor: self.vendor(),
+            what: "pinning memory that is there already",
+        })
+    }
+
+    /// Ends what [`pin`](Driver::pin) began.
+    fn unpin(&self, _context: Context, _address: usize) {}
+
     /// Gives pinned memory back.
     fn free_pinned(&self, context: Context, address: usize);
 

@@ -51,6 +51,14 @@ pub enum Error {
         /// What was looked for.
         reason: String,
     },
+    /// The vendor's driver has no way to do something.
+    #[error("the {} driver has no way of {what}", vendor.name())]
+    Unsupported {
+        /// Whose.
+        vendor: Vendor,
+        /// What was wanted.
+        what: &'static str,
+    },
     /// An address that no driver knows as device memory.
     #[error(
         "address {address:#x} is not device memory (any more): was it freed before the operation ended?"

@@ -12,6 +12,7 @@ use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::Kernels;
+use crate::ring::{RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
 /// Allocations whose ranges are remembered.
@@ -24,6 +25,10 @@ pub enum Order {
     AfterApplication,
     /// Only what was queued here before, for the same device.
     Own,
+    /// Only earlier copies from the device to host memory. Runs beside the others.
+    ToHost,
+    /// Only earlier copies from host memory to the device. Runs beside the others.
+    FromHost,
 }
 
 /// A context with a queue of the library's own in it.
@@ -35,10 +40,14 @@ struct LaneState {
     driver: usize,
     context: Context,
     stream: Stream,
+    /// For copies to and from host memory, which two engines of the device do at once.
+    to_host: Stream,
+    from_host: Stream,
     idle_events: Vec<Event>,
     /// Addresses of pinned memory and of device memory that is not in use.
     pinned: Pool<usize>,
     device: Pool<usize>,
+    rings: Vec<Ring>,
     kernels: Kernels,
     memory: MemoryType,
 }
@@ -48,6 +57,8 @@ impl LaneState {
         match order {
             Order::AfterApplication => Stream::DEFAULT,
             Order::Own => self.stream,
+            Order::ToHost => self.to_host,
+            Order::FromHost => self.from_host,
         }
     }
 }
@@ -69,6 +80,7 @@ pub struct Gpus {
     seen_span: Range<usize>,
     exports: Exports,
     imports: Imports,
+    remote_rings: RemoteRings,
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
 }
@@ -97,6 +109,7 @@ impl Gpus {
             seen_span: 0..0,
             exports: Exports::default(),
             imports: Imports::default(),
+            remote_rings: RemoteRings::default(),
             keep_bytes,
         }
     }
@@ -179,15 +192,19 @@ impl Gpus {
             .position(|d| Some(d.vendor()) == vendor)
             .ok_or(Error::NotDevice { address })?;
         let context = place.context;
-        let stream = self.drivers[driver].stream(context)?;
+        let stream = || self.drivers[driver].stream(context);
+        let (stream, to_host, from_host) = (stream()?, stream()?, stream()?);
         let memory = self.drivers[driver].vendor().memory();
         self.lanes.push(LaneState {
             driver,
             context,
             stream,
             idle_events: Vec::new(),
+            to_host,
+            from_host,
             pinned: Pool::default(),
             device: Pool::default(),
+            rings: Vec::new(),
             kernels: Kernels::default(),
             memory,
         });
@@ -408,6 +425,43 @@ impl Gpus {
         self.imports.get(driver, state.context, exported)
     }
 
+    /// A ring for a message from the lane's device to another process of this host; `None` where there can be none.
+    pub fn take_ring(&mut self, lane: Lane, slot_bytes: usize) -> Option<Ring> {
+        let state = &mut self.lanes[lane.0];
+        if let Some(ring) = state.rings.pop() {
+            return Some(ring);
+        }
+        Ring::new(&*self.drivers[state.driver], state.context, lane, slot_bytes).ok()
+    }
+
+    /// Takes a ring back that nothing under way uses, here or at the receiver.
+    pub fn put_ring(&mut self, ring: Ring) {
+        let state = &mut self.lanes[ring.lane.0];
+        if (state.rings.len() + 1) * ring.len_bytes() <= self.keep_bytes {
+            state.rings.push(ring);
+        } else {
+            ring.unpin(&*self.drivers[state.driver], state.context);
+        }
+    }
+
+    /// Another process's ring, for copies of the lane or, without one, of the CPU; `None` where it can't be reached.
+    pub fn open_ring(&mut self, name: &RingName, lane: Option<Lane>) -> Option<RemoteRing> {
+        let Gpus { lanes, drivers, remote_rings, .. } = self;
+        let device = lane.map(|lane| {
+            let state = &lanes[lane.0];
+            (lane, &*drivers[state.driver], state.context)
+        });
+        remote_rings.open(name, device, &mut |lane, address| {
+            let state = &lanes[lane.0];
+            drivers[state.driver].unpin(state.context, address);
+        })
+    }
+
+    /// Notes that the message in another process's ring is over.
+    pub fn close_ring(&mut self, ring: &RemoteRing) {
+        self.remote_rings.release(ring);
+    }
+
     /// A number for the one device that this process can use, the same in every process of this host that can use only
     /// that one; `None` where there are several or none.
     pub fn only_device(&self) -> Option<u64> {
@@ -424,8 +478,16 @@ impl Gpus {
 
 impl Drop for Gpus {
     fn drop(&mut self) {
+        let Gpus { lanes, drivers, remote_rings, .. } = self;
+        remote_rings.close_all(&mut |lane, address| {
+            let state = &lanes[lane.0];
+            drivers[state.driver].unpin(state.context, address);
+        });
         for state in &mut self.lanes {
             let driver = &self.drivers[state.driver];
+            for ring in state.rings.drain(..) {
+                ring.unpin(&**driver, state.context);
+            }
             for address in state.pinned.drain() {
                 driver.free_pinned(state.context, address);
             }

@@ -19,6 +19,7 @@ mod hip;
 mod ipc;
 mod kernels;
 mod level_zero;
+mod ring;
 mod vendor;
 
 pub use block::Block;
@@ -30,4 +31,5 @@ pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};
 pub use ipc::{Exported, host_id};
 pub use kernels::MOST_INPUTS;
+pub use ring::{RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

@@ -81,6 +81,8 @@ pub struct Settings {
     pub gpu_long_bytes: usize,
     /// Bytes per piece of a message that goes through pinned host memory.
     pub gpu_staging_bytes: usize,
+    /// Bytes of a slot of the pinned memory that ranks of one host share for a message; 0: none.
+    pub gpu_ring_bytes: usize,
     /// Bytes per chunk of pipelined algorithms where ranks may have device memory.
     pub gpu_chunk_bytes: usize,
     /// Demanded algorithms.
@@ -106,6 +108,7 @@ impl Default for Settings {
             gpu_resident_bytes: 256 << 10,
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,
+            gpu_ring_bytes: 2 << 20,
             gpu_chunk_bytes: 4 << 20,
             choices: Choices::default(),
             chunk_bytes: 128 << 10,
@@ -182,6 +185,15 @@ pub const SETTINGS: &[Setting] = &[
         min: 4096,
         get: |s| s.gpu_staging_bytes,
         set: |s, v| s.gpu_staging_bytes = v,
+    },
+    Setting {
+        name: "gpu_ring_bytes",
+        help: "Bytes per piece of a long message from device memory to another rank of the host that can't read it: four \
+               pieces at a time pass through pinned memory that both ranks share, without a copy by the CPU; 0 sends \
+               such messages as those between hosts",
+        min: 0,
+        get: |s| s.gpu_ring_bytes,
+        set: |s, v| s.gpu_ring_bytes = v,
     },
     Setting {
         name: "gpu_chunk_bytes",

@@ -246,6 +246,20 @@ impl Driver for Cuda {
         let _ = unsafe { sys::cuMemFreeHost(pointer(address)) };
     }
 
+    fn pin(&self, context: Context, address: usize, len_bytes: usize) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: the caller's memory, which stays mapped until `unpin`.
+        check("cuMemHostRegister", unsafe {
+            sys::cuMemHostRegister_v2(pointer(address), len_bytes, PORTABLE)
+        })
+    }
+
+    fn unpin(&self, context: Context, address: usize) {
+        let Ok(_current) = Current::new(context) else { return };
+        // SAFETY: registered by `pin`, and the caller is done with it.
+        let _ = unsafe { sys::cuMemHostUnregister(pointer(address)) };
+    }
+
     fn allocate(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
         let _current = Current::new(context)?;
         let mut memory = 0;

@@ -33,6 +33,8 @@ const FUNCTIONS: &[&str] = &[
     "cuMemcpyAsync",
     "cuMemHostAlloc",
     "cuMemFreeHost",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuModuleLoadData",

@@ -315,6 +315,20 @@ impl Driver for Hip {
         let _ = unsafe { (self.library.host_free)(pointer(address)) };
     }
 
+    fn pin(&self, context: Context, address: usize, len_bytes: usize) -> Result<(), Error> {
+        let _current = self.current(context)?;
+        // SAFETY: the caller's memory, which stays mapped until `unpin`.
+        self.check("hipHostRegister", unsafe {
+            (self.library.host_register)(pointer(address), len_bytes, sys::PORTABLE)
+        })
+    }
+
+    fn unpin(&self, context: Context, address: usize) {
+        let Ok(_current) = self.current(context) else { return };
+        // SAFETY: registered by `pin`, and the caller is done with it.
+        let _ = unsafe { (self.library.host_unregister)(pointer(address)) };
+    }
+
     fn allocate(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
         let _current = self.current(context)?;
         let mut memory = std::ptr::null_mut::<c_void>();

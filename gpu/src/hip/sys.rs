@@ -24,7 +24,7 @@ pub(super) const COPY_ANY: c_int = 4;
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// `hipEventDisableTiming`.
 pub(super) const NO_TIMING: c_uint = 2;
-/// `hipHostMallocPortable`.
+/// `hipHostMallocPortable`, and `hipHostRegisterPortable`.
 pub(super) const PORTABLE: c_uint = 1;
 /// `hipIpcMemLazyEnablePeerAccess`.
 pub(super) const LAZY_PEER_ACCESS: c_uint = 1;
@@ -83,6 +83,8 @@ functions! {
     memcpy_async: "hipMemcpyAsync" (*mut c_void, *const c_void, usize, c_int, *mut c_void) -> Status;
     host_malloc: "hipHostMalloc" (*mut *mut c_void, usize, c_uint) -> Status;
     host_free: "hipHostFree" (*mut c_void) -> Status;
+    host_register: "hipHostRegister" (*mut c_void, usize, c_uint) -> Status;
+    host_unregister: "hipHostUnregister" (*mut c_void) -> Status;
     malloc: "hipMalloc" (*mut *mut c_void, usize) -> Status;
     free: "hipFree" (*mut c_void) -> Status;
     module_load: "hipModuleLoadData" (*mut *mut c_void, *const c_void) -> Status;

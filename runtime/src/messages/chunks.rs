@@ -173,7 +173,8 @@ impl Slot {
     ) -> Result<State, TransportError> {
         match lane {
             Some(lane) if end.sends => {
-                let copy = gpus.borrow_mut().copy(lane, Order::Own, self.user, self.at_wire())?;
+                let copy =
+                    gpus.borrow_mut().copy(lane, Order::ToHost, self.user, self.at_wire())?;
                 Ok(State::Filling(copy))
             }
             _ => self.post(end, inner, gpus),
@@ -205,7 +206,7 @@ impl Slot {
         }
         let mut gpus = gpus.borrow_mut();
         let lane = gpus.lane(self.user)?;
-        Ok(State::Draining(gpus.copy(lane, Order::Own, self.at_wire(), self.user)?))
+        Ok(State::Draining(gpus.copy(lane, Order::FromHost, self.at_wire(), self.user)?))
     }
 
     fn advance(

@@ -1,6 +1,6 @@
 //! What the sender of a long message says first.
 
-use hetccl_gpu::Exported;
+use hetccl_gpu::{Exported, RingName};
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 24 + Exported::WIRE_BYTES;
@@ -11,6 +11,8 @@ pub(super) struct Header {
     pub(super) len_bytes: u64,
     /// The sender's host.
     pub(super) host: u64,
+    /// The sender can use a ring, should the receiver ask for one.
+    pub(super) rings: bool,
     pub(super) body: Body,
 }
 
@@ -21,6 +23,8 @@ pub(super) enum Body {
     Chunks,
     /// The sender waits until the receiver has read them there, or has said that it can't.
     Ipc(Exported),
+    /// Pieces follow in a ring of pinned memory.
+    Ring(RingName),
 }
 
 impl Header {
@@ -28,9 +32,17 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&self.len_bytes.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.host.to_le_bytes());
-        if let Body::Ipc(exported) = self.body {
-            bytes[16] = 1;
-            bytes[24..].copy_from_slice(&exported.to_bytes());
+        bytes[17] = u8::from(self.rings);
+        match self.body {
+            Body::Chunks => {}
+            Body::Ipc(exported) => {
+                bytes[16] = 1;
+                bytes[24..].copy_from_slice(&exported.to_bytes());
+            }
+            Body::Ring(ring) => {
+                bytes[16] = 2;
+                bytes[24..24 + RingName::WIRE_BYTES].copy_from_slice(&ring.to_bytes());
+            }
         }
         bytes
     }
@@ -39,11 +51,12 @@ impl Header {
     pub(super) fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Header {
         let word = |from: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[from + i]));
         let exported = Exported::from_bytes(&std::array::from_fn(|i| bytes[24 + i]));
-        let body = match exported {
-            Some(exported) if bytes[16] == 1 => Body::Ipc(exported),
+        let body = match (bytes[16], exported) {
+            (1, Some(exported)) => Body::Ipc(exported),
+            (2, _) => Body::Ring(RingName::from_bytes(&std::array::from_fn(|i| bytes[24 + i]))),
             _ => Body::Chunks,
         };
-        Header { len_bytes: word(0), host: word(8), body }
+        Header { len_bytes: word(0), host: word(8), rings: bytes[17] == 1, body }
     }
 }
 
@@ -63,8 +76,9 @@ mod tests {
             len_bytes: 5,
             offset: 6,
         };
-        for body in [Body::Chunks, Body::Ipc(exported)] {
-            let header = Header { len_bytes: 1 << 40, host: u64::MAX, body };
+        let ring = RingName { pid: 1, file: 2, token: [3; 16], slot_bytes: 4, first: 5 };
+        for body in [Body::Chunks, Body::Ipc(exported), Body::Ring(ring)] {
+            let header = Header { len_bytes: 1 << 40, host: u64::MAX, rings: true, body };
             assert_eq!(Header::from_bytes(&header.to_bytes()), header);
         }
     }

@@ -8,8 +8,13 @@
 //! device memory that the receiver's device can read     sender -> header (IPC handle)
 //!   (same host, same vendor)                            receiver copies      receiver -> done
 //! the same, and the receiver can't read it              sender -> header     receiver -> stage    sender -> chunks
+//! the same, on one host                                 sender -> header     receiver -> ring     sender -> header (ring)
+//! device memory that nobody may read, or after `ring`   sender -> header (ring)   pieces in the ring
+//!                                                       receiver -> done, or stage if it can't open the ring
 //! anything else                                         sender -> header     sender -> chunks
 //! ```
+//!
+//! A ring is pinned memory that two processes of one host share ([`rings`]).
 //!
 //! Where the wire takes the device memory of all ranks as it is (UCX with modules for it), messages of any length go to it
 //! whole instead of through pinned host memory, and without headers where nobody reads a peer's memory by IPC.
@@ -19,19 +24,21 @@
 
 mod chunks;
 mod header;
+mod rings;
 
 use std::cell::RefCell;
 
 use hetccl_core::{
     Address, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
 };
-use hetccl_gpu::{Gpus, host_id};
+use hetccl_gpu::{Gpus, RemoteRing, Ring, RingName, host_id};
 
 use crate::waiting::all_finished;
 use slab::Slab;
 
 use chunks::Chunks;
 use header::{Body, HEADER_BYTES, Header};
+use rings::{Receiving, Sending};
 
 /// Messages of this layer; the others' handles are the inner transport's.
 const OURS: u64 = 1 << 63;
@@ -39,6 +46,7 @@ const OURS: u64 = 1 << 63;
 const REPLY: u16 = 1 << 15;
 const DONE: u8 = 1;
 const STAGE: u8 = 2;
+const RING: u8 = 3;
 
 /// How messages are cut; the same on all ranks.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +55,8 @@ pub(crate) struct Cut {
     pub(crate) long_bytes: usize,
     /// Length of a chunk.
     pub(crate) chunk_bytes: usize,
+    /// Bytes of a slot of rings; 0: there are none.
+    pub(crate) ring_bytes: usize,
     /// Whether device memory may be read by other processes.
     pub(crate) ipc: bool,
 }
@@ -85,6 +95,8 @@ struct Message {
     phase: Phase,
     header: Box<[u8; HEADER_BYTES]>,
     reply: Box<[u8; 1]>,
+    /// What a sender says when all pieces are in the ring.
+    filled: Box<[u8; 1]>,
     /// Own headers and replies under way.
     control: Vec<Handle>,
 }
@@ -98,6 +110,17 @@ enum Phase {
     /// The receiver's device copies.
     Copying(Handle),
     Chunks(Chunks),
+    /// The sender's side of a ring, and the receiver's word at the end.
+    Sending {
+        ring: Sending,
+        told: bool,
+        end: Option<Handle>,
+    },
+    /// The receiver's side of a ring, and the sender's word.
+    Receiving {
+        ring: Receiving,
+        end: Option<Handle>,
+    },
     /// All but the own control messages has finished.
     Closing,
 }
@@ -220,36 +243,72 @@ impl AnyMemory<'_> {
 
 impl Message {
     fn new(peer: Rank, tag: MessageTag, region: Region, sends: bool, phase: Phase) -> Message {
-        let (header, reply) = (Box::new([0; HEADER_BYTES]), Box::new([0]));
-        Message { peer, tag, region, sends, phase, header, reply, control: Vec::new() }
+        let (header, reply, filled) =
+            (Box::new([0; HEADER_BYTES]), Box::new([0]), Box::new([DONE]));
+        Message { peer, tag, region, sends, phase, header, reply, filled, control: Vec::new() }
     }
 
     fn reply_tag(&self) -> MessageTag {
         MessageTag { step: self.tag.step ^ REPLY, ..self.tag }
     }
 
-    /// Sends the header, and waits for what follows from it.
+    /// Sends the first header, and waits for what follows from it.
     fn announce(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
         let body = match self.region.memory {
             MemoryType::Host => None,
-            _ if !port.messages.cut.ipc => None,
+            _ if !port.messages.cut.ipc => return self.announce_ring(port),
             _ => port.gpus.borrow_mut().export(self.region)?,
         };
+        let Some(exported) = body else { return self.announce_ring(port) };
+        self.send_header(port, Body::Ipc(exported))?;
+        self.await_reply(port)
+    }
+
+    /// As [`announce`](Message::announce), for memory that the receiver can't read.
+    fn announce_ring(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
+        let Some(ring) = self.take_ring(port)? else {
+            self.send_header(port, Body::Chunks)?;
+            self.phase = Phase::Chunks(port.chunks());
+            return Ok(());
+        };
+        let name = ring.name();
+        let ring = Sending::new(ring, self.region.len_bytes);
+        self.phase = Phase::Sending { ring, told: false, end: None };
+        self.send_header(port, Body::Ring(name))?;
+        let word = Region::of_bytes_mut(&mut self.reply[..]);
+        let reply = pending(port.inner.recv(self.peer, self.reply_tag(), word)?);
+        if let Phase::Sending { end, .. } = &mut self.phase {
+            *end = reply;
+        }
+        Ok(())
+    }
+
+    fn take_ring(&self, port: &mut AnyMemory<'_>) -> Result<Option<Ring>, TransportError> {
+        let slot_bytes = port.messages.cut.ring_bytes;
+        if self.region.memory == MemoryType::Host || slot_bytes == 0 || port.direct {
+            return Ok(None);
+        }
+        let mut gpus = port.gpus.borrow_mut();
+        let lane = gpus.lane(self.region)?;
+        Ok(gpus.take_ring(lane, slot_bytes))
+    }
+
+    fn send_header(&mut self, port: &mut AnyMemory<'_>, body: Body) -> Result<(), TransportError> {
         let header = Header {
             len_bytes: self.region.len_bytes as u64,
             host: port.messages.host,
-            body: body.map_or(Body::Chunks, Body::Ipc),
+            rings: port.messages.cut.ring_bytes > 0 && !port.direct,
+            body,
         };
         *self.header = header.to_bytes();
         let posted = port.inner.send(self.peer, self.tag, Region::of_bytes(&self.header[..]))?;
         self.note(posted);
-        self.phase = match header.body {
-            Body::Chunks => Phase::Chunks(port.chunks()),
-            Body::Ipc(_) => {
-                let reply = Region::of_bytes_mut(&mut self.reply[..]);
-                Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?))
-            }
-        };
+        Ok(())
+    }
+
+    fn await_reply(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
+        let reply = Region::of_bytes_mut(&mut self.reply[..]);
+        self.phase = Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?));
         Ok(())
     }
 
@@ -272,16 +331,48 @@ impl Message {
                     if !arrived(port.inner, waiting)? {
                         return Ok(false);
                     }
-                    self.phase = self.answer(port)?;
+                    self.answer(port)?;
                 }
                 Phase::Reply(waiting) => {
                     if !arrived(port.inner, waiting)? {
                         return Ok(false);
                     }
-                    self.phase = match std::hint::black_box(&self.reply)[0] {
-                        DONE => Phase::Closing,
-                        _ => Phase::Chunks(port.chunks()),
-                    };
+                    match std::hint::black_box(&self.reply)[0] {
+                        DONE => self.phase = Phase::Closing,
+                        RING => {
+                            // The first header has arrived, so its memory is free for the second.
+                            if !all_finished(&mut self.control, |handle| port.inner.test(handle))? {
+                                return Ok(false);
+                            }
+                            self.announce_ring(port)?;
+                        }
+                        _ => self.phase = Phase::Chunks(port.chunks()),
+                    }
+                }
+                Phase::Sending { ring, told, end } => {
+                    let all_there = ring.advance(port.gpus, self.region)?;
+                    if all_there && !*told {
+                        *told = true;
+                        let word = Region::of_bytes(&self.filled[..]);
+                        let posted = port.inner.send(self.peer, self.tag, word)?;
+                        self.control.extend(pending(posted));
+                    }
+                    if !arrived(port.inner, end)? {
+                        return Ok(false);
+                    }
+                    self.read_out(port);
+                }
+                Phase::Receiving { ring, end } => {
+                    let all_there = ring.advance(port.gpus, self.region)?;
+                    if !arrived(port.inner, end)? || !all_there {
+                        return Ok(false);
+                    }
+                    if let Phase::Receiving { ring, .. } =
+                        std::mem::replace(&mut self.phase, Phase::Closing)
+                    {
+                        ring.end(port.gpus);
+                    }
+                    self.respond(port, DONE)?;
                 }
                 Phase::Copying(copy) => {
                     if !port.gpus.borrow_mut().test(*copy)? {
@@ -310,21 +401,72 @@ impl Message {
     }
 
     /// The header is there: what comes next.
-    fn answer(&mut self, port: &mut AnyMemory<'_>) -> Result<Phase, TransportError> {
+    fn answer(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
         let header = Header::from_bytes(std::hint::black_box(&self.header));
         let (sent_bytes, room_bytes) = (header.len_bytes as usize, self.region.len_bytes);
         if sent_bytes != room_bytes {
             return Err(TransportError::Truncated { peer: self.peer, sent_bytes, room_bytes });
         }
-        let cut = Phase::Chunks(port.chunks());
-        let Body::Ipc(exported) = header.body else { return Ok(cut) };
-        if header.host == port.messages.host
-            && let Some(copy) = copy_from(port.gpus, &exported, self.region)?
-        {
-            return Ok(Phase::Copying(copy));
+        let here = header.host == port.messages.host;
+        match header.body {
+            Body::Chunks => {
+                self.phase = Phase::Chunks(port.chunks());
+                return Ok(());
+            }
+            Body::Ipc(exported) if here => {
+                if let Some(copy) = copy_from(port.gpus, &exported, self.region)? {
+                    self.phase = Phase::Copying(copy);
+                    return Ok(());
+                }
+                if header.rings {
+                    self.respond(port, RING)?;
+                    return self.expect(port);
+                }
+            }
+            Body::Ring(name) if here => {
+                if let Some(ring) = self.open_ring(port, &name)? {
+                    let ring = Receiving::new(ring, self.region.len_bytes);
+                    // The ring has an owner before anything can fail.
+                    self.phase = Phase::Receiving { ring, end: None };
+                    let word = Region::of_bytes_mut(&mut self.filled[..]);
+                    let word = pending(port.inner.recv(self.peer, self.tag, word)?);
+                    if let Phase::Receiving { end, .. } = &mut self.phase {
+                        *end = word;
+                    }
+                    return Ok(());
+                }
+            }
+            Body::Ipc(_) | Body::Ring(_) => {}
         }
         self.respond(port, STAGE)?;
-        Ok(cut)
+        self.phase = Phase::Chunks(port.chunks());
+        Ok(())
+    }
+
+    fn open_ring(
+        &self,
+        port: &mut AnyMemory<'_>,
+        name: &RingName,
+    ) -> Result<Option<RemoteRing>, TransportError> {
+        let mut gpus = port.gpus.borrow_mut();
+        let lane = match self.region.memory {
+            MemoryType::Host => None,
+            _ => Some(gpus.lane(self.region)?),
+        };
+        Ok(gpus.open_ring(name, lane))
+    }
+
+    /// The receiver has spoken: it has read the ring to its end, or could not open it.
+    fn read_out(&mut self, port: &mut AnyMemory<'_>) {
+        let Phase::Sending { ring, .. } = std::mem::replace(&mut self.phase, Phase::Closing) else {
+            return;
+        };
+        if std::hint::black_box(&self.reply)[0] == DONE {
+            ring.end(port.gpus);
+        } else {
+            ring.give_back(port.gpus);
+            self.phase = Phase::Chunks(port.chunks());
+        }
     }
 
     fn respond(&mut self, port: &mut AnyMemory<'_>, word: u8) -> Result<(), TransportError> {
@@ -347,6 +489,14 @@ impl Message {
                 let _ = port.gpus.borrow_mut().finish(copy);
             }
             Phase::Chunks(chunks) => chunks.give_up(port.inner, port.gpus),
+            Phase::Sending { ring, end, .. } => {
+                end.into_iter().for_each(|handle| port.inner.cancel(handle));
+                ring.give_up(port.gpus);
+            }
+            Phase::Receiving { ring, end } => {
+                end.into_iter().for_each(|handle| port.inner.cancel(handle));
+                ring.end(port.gpus);
+            }
             Phase::Header(None) | Phase::Reply(None) | Phase::Closing => {}
         }
     }

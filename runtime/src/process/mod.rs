@@ -113,6 +113,7 @@ impl Process {
             messages: Messages::new(Cut {
                 long_bytes: settings.gpu_long_bytes,
                 chunk_bytes: settings.gpu_staging_bytes,
+                ring_bytes: settings.gpu_ring_bytes,
                 ipc: settings.gpu_path == GpuPath::Auto,
             }),
             settings,
