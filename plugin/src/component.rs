@@ -124,8 +124,8 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let gpus = parameters
         .word(
             "gpus",
-            "Whether buffers may be GPU memory. auto: the drivers of GPUs (CUDA, ROCm, Level Zero) are \
-             loaded where they are installed. none: they are not, and every buffer must be host memory",
+            "Whether buffers may be GPU memory. auto: GPU drivers are loaded where they are \
+             installed. none: they are not, and every buffer must be host memory",
             2,
             GpuChoice::NAMES,
         )

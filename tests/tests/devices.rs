@@ -270,6 +270,17 @@ fn a_failed_launch_is_an_error_on_every_rank() {
 }
 
 #[test]
+fn a_device_without_kernels_has_its_reductions_done_in_host_memory() {
+    // Each entry fails one compilation; the program has fewer operations and types.
+    let failures = ["zeModuleCreate:1:1879048196"; 12].join(",");
+    let memory = ("level-zero", "level-zero,host");
+    for mut environment in [Vec::new(), only("LEVEL_ZERO")] {
+        environment.push(("HETCCL_EMULATOR_FAIL", failures.as_str()));
+        Case { ranks: 3, memory, environment: &environment, ..Case::default() }.check();
+    }
+}
+
+#[test]
 fn a_full_device_is_no_obstacle() {
     // Scratch memory on the device is refused, so copies in host memory serve.
     let environment = [("HETCCL_EMULATOR_MEMORY_BYTES", "2200000")];

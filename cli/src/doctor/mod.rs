@@ -192,7 +192,8 @@ fn paths(system: &System, devices: &[DeviceReport], ucx: &Result<Ucx, String>) -
         });
         paths.push(Line::yes(
             own("peers' memory by IPC handle"),
-            "on this host, if the ranks may see each other (one IPC and PID namespace)",
+            "on this host, if the driver has handles for the memory and the ranks may see each other (one IPC and PID \
+             namespace)",
         ));
         paths.push(direct(system, &own("GPU memory by RDMA"), vendor, ucx));
         paths.push(Line::yes(own("through pinned host memory"), "wherever nothing faster works"));

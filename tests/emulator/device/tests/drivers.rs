@@ -66,13 +66,17 @@ fn compile(name: &str, api: Api, drivers: &Path) -> PathBuf {
     program
 }
 
-/// Kernels for the host.
+/// Kernels for the host, made once: several tests load them.
 fn kernels() -> PathBuf {
-    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels.so");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
-    command::run(cc.arg(source("kernels")).arg("-o").arg(&object)).unwrap();
-    object
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels.so");
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+        command::run(cc.arg(source("kernels")).arg("-o").arg(&object)).unwrap();
+        object
+    };
+    MADE.get_or_init(make).clone()
 }
 
 fn run(name: &str, api: Api, arguments: &[&str], environment: &[(&str, &str)]) -> Option<Output> {
