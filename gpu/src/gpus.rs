@@ -12,11 +12,14 @@ use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::Kernels;
-use crate::ring::{RemoteRing, RemoteRings, Ring, RingName};
+use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
+
+/// Rings of a lane. They are pinned memory, and a few fill the way to the host.
+const MOST_RINGS: usize = 4;
 
 /// What a copy waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ struct LaneState {
     pinned: Pool<usize>,
     device: Pool<usize>,
     rings: Vec<Ring>,
+    /// Rings in existence, in use or not.
+    made_rings: usize,
     kernels: Kernels,
     memory: MemoryType,
 }
@@ -205,6 +210,7 @@ impl Gpus {
             pinned: Pool::default(),
             device: Pool::default(),
             rings: Vec::new(),
+            made_rings: 0,
             kernels: Kernels::default(),
             memory,
         });
@@ -425,23 +431,37 @@ impl Gpus {
         self.imports.get(driver, state.context, exported)
     }
 
-    /// A ring for a message from the lane's device to another process of this host; `None` where there can be none.
-    pub fn take_ring(&mut self, lane: Lane, slot_bytes: usize) -> Option<Ring> {
+    /// A ring for a message from the lane's device to another process of this host.
+    ///
+    /// # Errors
+    /// [`NoRing::Busy`] when all are in use, [`NoRing::Impossible`] when there can be none.
+    pub fn take_ring(&mut self, lane: Lane, slot_bytes: usize) -> Result<Ring, NoRing> {
         let state = &mut self.lanes[lane.0];
         if let Some(ring) = state.rings.pop() {
-            return Some(ring);
+            return Ok(ring);
         }
-        Ring::new(&*self.drivers[state.driver], state.context, lane, slot_bytes).ok()
+        if state.made_rings == MOST_RINGS {
+            return Err(NoRing::Busy);
+        }
+        match Ring::new(&*self.drivers[state.driver], state.context, lane, slot_bytes) {
+            Ok(ring) => {
+                state.made_rings += 1;
+                Ok(ring)
+            }
+            Err(_) if state.made_rings > 0 => Err(NoRing::Busy),
+            Err(_) => Err(NoRing::Impossible),
+        }
     }
 
     /// Takes a ring back that nothing under way uses, here or at the receiver.
     pub fn put_ring(&mut self, ring: Ring) {
-        let state = &mut self.lanes[ring.lane.0];
-        if (state.rings.len() + 1) * ring.len_bytes() <= self.keep_bytes {
-            state.rings.push(ring);
-        } else {
-            ring.unpin(&*self.drivers[state.driver], state.context);
-        }
+        self.lanes[ring.lane.0].rings.push(ring);
+    }
+
+    /// Notes that a ring is lost: the receiver may still read it.
+    pub fn lose_ring(&mut self, ring: Ring) {
+        self.lanes[ring.lane.0].made_rings -= 1;
+        std::mem::forget(ring);
     }
 
     /// Another process's ring, for copies of the lane or, without one, of the CPU; `None` where it can't be reached.

@@ -31,5 +31,5 @@ pub use error::Error;
 pub use gpus::{Gpus, Lane, Order};
 pub use ipc::{Exported, host_id};
 pub use kernels::MOST_INPUTS;
-pub use ring::{RemoteRing, Ring, RingName, SLOTS};
+pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

@@ -31,6 +31,15 @@ const OPENED_AT: usize = 192;
 /// Other processes' rings that are kept open.
 const KEPT: usize = 64;
 
+/// Why a message gets no ring now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRing {
+    /// All are in use.
+    Busy,
+    /// The system or the driver refuses.
+    Impossible,
+}
+
 /// A ring, as another process is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingName {
@@ -185,10 +194,6 @@ impl Ring {
 
     pub(crate) fn unpin(&self, driver: &dyn Driver, context: Context) {
         driver.unpin(context, self.memory.address);
-    }
-
-    pub(crate) fn len_bytes(&self) -> usize {
-        self.memory.len_bytes
     }
 
     /// What the receiver needs to know before the next message.

@@ -108,7 +108,7 @@ impl Default for Settings {
             gpu_resident_bytes: 256 << 10,
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,
-            gpu_ring_bytes: 2 << 20,
+            gpu_ring_bytes: 4 << 20,
             gpu_chunk_bytes: 4 << 20,
             choices: Choices::default(),
             chunk_bytes: 128 << 10,

@@ -177,6 +177,10 @@ fn staging_and_the_other_wire() {
         Case { ranks, memory, parameters: &staging, ..Case::default() }.check();
         Case { ranks, memory, transport: "pml", ..Case::default() }.check();
     }
+    // Between hosts there is no memory that two ranks share.
+    let no_rings = ["coll_hetccl_gpu_ring_bytes", "0"];
+    let memory = ("cuda,rocm", "rocm,cuda");
+    Case { ranks: 3, memory, parameters: &no_rings, ..Case::default() }.check();
     // Small pieces and headers on nearly everything.
     let parameters = [
         "coll_hetccl_gpu_long_bytes",
@@ -186,6 +190,8 @@ fn staging_and_the_other_wire() {
         "coll_hetccl_gpu_resident_bytes",
         "0",
         "coll_hetccl_gpu_chunk_bytes",
+        "4096",
+        "coll_hetccl_gpu_ring_bytes",
         "4096",
     ];
     let memory = ("cuda,host,level-zero", "cuda,rocm,level-zero");

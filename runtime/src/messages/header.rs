@@ -23,6 +23,8 @@ pub(super) enum Body {
     Chunks,
     /// The sender waits until the receiver has read them there, or has said that it can't.
     Ipc(Exported),
+    /// The sender waits until the receiver has said whether it can use a ring.
+    Ask,
     /// Pieces follow in a ring of pinned memory.
     Ring(RingName),
 }
@@ -35,6 +37,7 @@ impl Header {
         bytes[17] = u8::from(self.rings);
         match self.body {
             Body::Chunks => {}
+            Body::Ask => bytes[16] = 3,
             Body::Ipc(exported) => {
                 bytes[16] = 1;
                 bytes[24..].copy_from_slice(&exported.to_bytes());
@@ -54,6 +57,7 @@ impl Header {
         let body = match (bytes[16], exported) {
             (1, Some(exported)) => Body::Ipc(exported),
             (2, _) => Body::Ring(RingName::from_bytes(&std::array::from_fn(|i| bytes[24 + i]))),
+            (3, _) => Body::Ask,
             _ => Body::Chunks,
         };
         Header { len_bytes: word(0), host: word(8), rings: bytes[17] == 1, body }
@@ -77,7 +81,7 @@ mod tests {
             offset: 6,
         };
         let ring = RingName { pid: 1, file: 2, token: [3; 16], slot_bytes: 4, first: 5 };
-        for body in [Body::Chunks, Body::Ipc(exported), Body::Ring(ring)] {
+        for body in [Body::Chunks, Body::Ask, Body::Ipc(exported), Body::Ring(ring)] {
             let header = Header { len_bytes: 1 << 40, host: u64::MAX, rings: true, body };
             assert_eq!(Header::from_bytes(&header.to_bytes()), header);
         }

@@ -8,9 +8,9 @@
 //! device memory that the receiver's device can read     sender -> header (IPC handle)
 //!   (same host, same vendor)                            receiver copies      receiver -> done
 //! the same, and the receiver can't read it              sender -> header     receiver -> stage    sender -> chunks
-//! the same, on one host                                 sender -> header     receiver -> ring     sender -> header (ring)
-//! device memory that nobody may read, or after `ring`   sender -> header (ring)   pieces in the ring
-//!                                                       receiver -> done, or stage if it can't open the ring
+//! the same, on one host                                 sender -> header     receiver -> ring     sender -> ring's name
+//!                                                       pieces in the ring                        receiver -> done
+//! device memory that other processes may not read       as above, with the question in the header
 //! anything else                                         sender -> header     sender -> chunks
 //! ```
 //!
@@ -31,7 +31,7 @@ use std::cell::RefCell;
 use hetccl_core::{
     Address, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
 };
-use hetccl_gpu::{Gpus, RemoteRing, Ring, RingName, host_id};
+use hetccl_gpu::{Gpus, NoRing, RemoteRing, RingName, host_id};
 
 use crate::waiting::all_finished;
 use slab::Slab;
@@ -94,7 +94,8 @@ struct Message {
     sends: bool,
     phase: Phase,
     header: Box<[u8; HEADER_BYTES]>,
-    reply: Box<[u8; 1]>,
+    /// Replies: the request for a ring, and the last one, which may be sent before the first has gone.
+    reply: Box<[u8; 2]>,
     /// What a sender says when all pieces are in the ring.
     filled: Box<[u8; 1]>,
     /// Own headers and replies under way.
@@ -206,6 +207,11 @@ impl AnyMemory<'_> {
         }
     }
 
+    /// Whether messages may go through rings.
+    fn rings(&self) -> bool {
+        self.messages.cut.ring_bytes > 0 && !self.direct
+    }
+
     /// What follows a header where the receiver does not read the sender's memory.
     fn chunks(&self) -> Chunks {
         if self.direct { Chunks::direct() } else { Chunks::cut(self.messages.cut.chunk_bytes) }
@@ -244,7 +250,7 @@ impl AnyMemory<'_> {
 impl Message {
     fn new(peer: Rank, tag: MessageTag, region: Region, sends: bool, phase: Phase) -> Message {
         let (header, reply, filled) =
-            (Box::new([0; HEADER_BYTES]), Box::new([0]), Box::new([DONE]));
+            (Box::new([0; HEADER_BYTES]), Box::new([0; 2]), Box::new([DONE]));
         Message { peer, tag, region, sends, phase, header, reply, filled, control: Vec::new() }
     }
 
@@ -254,61 +260,70 @@ impl Message {
 
     /// Sends the first header, and waits for what follows from it.
     fn announce(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
-        let body = match self.region.memory {
+        let exported = match self.region.memory {
             MemoryType::Host => None,
-            _ if !port.messages.cut.ipc => return self.announce_ring(port),
+            _ if !port.messages.cut.ipc => None,
             _ => port.gpus.borrow_mut().export(self.region)?,
         };
-        let Some(exported) = body else { return self.announce_ring(port) };
-        self.send_header(port, Body::Ipc(exported))?;
-        self.await_reply(port)
-    }
-
-    /// As [`announce`](Message::announce), for memory that the receiver can't read.
-    fn announce_ring(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
-        let Some(ring) = self.take_ring(port)? else {
-            self.send_header(port, Body::Chunks)?;
+        let body = match exported {
+            Some(exported) => Body::Ipc(exported),
+            None if self.region.memory != MemoryType::Host && port.rings() => Body::Ask,
+            None => Body::Chunks,
+        };
+        self.send_header(port, body)?;
+        if body == Body::Chunks {
             self.phase = Phase::Chunks(port.chunks());
             return Ok(());
+        }
+        let reply = Region::of_bytes_mut(&mut self.reply[..1]);
+        self.phase = Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?));
+        Ok(())
+    }
+
+    /// The receiver is ready to read a ring: takes one and tells its name; whether the message can go on. Only receivers
+    /// that are ready keep rings busy, so each comes back.
+    fn announce_ring(&mut self, port: &mut AnyMemory<'_>) -> Result<bool, TransportError> {
+        // The header's memory is free once the first has gone.
+        if !all_finished(&mut self.control, |handle| port.inner.test(handle))? {
+            return Ok(false);
+        }
+        let ring = {
+            let mut gpus = port.gpus.borrow_mut();
+            let lane = gpus.lane(self.region)?;
+            gpus.take_ring(lane, port.messages.cut.ring_bytes)
+        };
+        let ring = match ring {
+            Ok(ring) => ring,
+            Err(NoRing::Busy) => return Ok(false),
+            Err(NoRing::Impossible) => {
+                self.send_header(port, Body::Chunks)?;
+                self.phase = Phase::Chunks(port.chunks());
+                return Ok(true);
+            }
         };
         let name = ring.name();
         let ring = Sending::new(ring, self.region.len_bytes);
+        // The ring has an owner before anything can fail.
         self.phase = Phase::Sending { ring, told: false, end: None };
         self.send_header(port, Body::Ring(name))?;
-        let word = Region::of_bytes_mut(&mut self.reply[..]);
+        let word = Region::of_bytes_mut(&mut self.reply[..1]);
         let reply = pending(port.inner.recv(self.peer, self.reply_tag(), word)?);
         if let Phase::Sending { end, .. } = &mut self.phase {
             *end = reply;
         }
-        Ok(())
-    }
-
-    fn take_ring(&self, port: &mut AnyMemory<'_>) -> Result<Option<Ring>, TransportError> {
-        let slot_bytes = port.messages.cut.ring_bytes;
-        if self.region.memory == MemoryType::Host || slot_bytes == 0 || port.direct {
-            return Ok(None);
-        }
-        let mut gpus = port.gpus.borrow_mut();
-        let lane = gpus.lane(self.region)?;
-        Ok(gpus.take_ring(lane, slot_bytes))
+        Ok(true)
     }
 
     fn send_header(&mut self, port: &mut AnyMemory<'_>, body: Body) -> Result<(), TransportError> {
         let header = Header {
             len_bytes: self.region.len_bytes as u64,
             host: port.messages.host,
-            rings: port.messages.cut.ring_bytes > 0 && !port.direct,
+            rings: port.rings(),
             body,
         };
         *self.header = header.to_bytes();
         let posted = port.inner.send(self.peer, self.tag, Region::of_bytes(&self.header[..]))?;
         self.note(posted);
-        Ok(())
-    }
-
-    fn await_reply(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
-        let reply = Region::of_bytes_mut(&mut self.reply[..]);
-        self.phase = Phase::Reply(pending(port.inner.recv(self.peer, self.reply_tag(), reply)?));
         Ok(())
     }
 
@@ -340,11 +355,9 @@ impl Message {
                     match std::hint::black_box(&self.reply)[0] {
                         DONE => self.phase = Phase::Closing,
                         RING => {
-                            // The first header has arrived, so its memory is free for the second.
-                            if !all_finished(&mut self.control, |handle| port.inner.test(handle))? {
+                            if !self.announce_ring(port)? {
                                 return Ok(false);
                             }
-                            self.announce_ring(port)?;
                         }
                         _ => self.phase = Phase::Chunks(port.chunks()),
                     }
@@ -423,6 +436,10 @@ impl Message {
                     return self.expect(port);
                 }
             }
+            Body::Ask if here => {
+                self.respond(port, RING)?;
+                return self.expect(port);
+            }
             Body::Ring(name) if here => {
                 if let Some(ring) = self.open_ring(port, &name)? {
                     let ring = Receiving::new(ring, self.region.len_bytes);
@@ -436,7 +453,7 @@ impl Message {
                     return Ok(());
                 }
             }
-            Body::Ipc(_) | Body::Ring(_) => {}
+            Body::Ipc(_) | Body::Ask | Body::Ring(_) => {}
         }
         self.respond(port, STAGE)?;
         self.phase = Phase::Chunks(port.chunks());
@@ -470,9 +487,10 @@ impl Message {
     }
 
     fn respond(&mut self, port: &mut AnyMemory<'_>, word: u8) -> Result<(), TransportError> {
-        self.reply[0] = word;
-        let posted =
-            port.inner.send(self.peer, self.reply_tag(), Region::of_bytes(&self.reply[..]))?;
+        let place = usize::from(word == RING);
+        self.reply[place] = word;
+        let reply = Region::of_bytes(&self.reply[place..=place]);
+        let posted = port.inner.send(self.peer, self.reply_tag(), reply)?;
         self.note(posted);
         Ok(())
     }

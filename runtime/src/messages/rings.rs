@@ -94,8 +94,9 @@ impl Sending {
 
     /// Ends it where it is. The receiver may still read the ring, which therefore is lost.
     pub(super) fn give_up(self, gpus: &RefCell<Gpus>) {
-        finish_all(self.copies, &mut gpus.borrow_mut());
-        std::mem::forget(self.ring);
+        let mut gpus = gpus.borrow_mut();
+        finish_all(self.copies, &mut gpus);
+        gpus.lose_ring(self.ring);
     }
 }
 
