@@ -165,6 +165,37 @@ pub trait Driver: Send {
     /// [`Error::Call`].
     fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<(), Error>;
 
+    /// The calling thread's device, and the context that its memory calls use.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn current(&self) -> Result<(u32, Context), Error>;
+
+    /// The context in which a device's memory is allocated, where the program has made none of its own.
+    ///
+    /// # Errors
+    /// [`Error::Call`], for a device that is not there as well.
+    fn context(&self, device: u32) -> Result<Context, Error>;
+
+    /// Queues on `stream`, in this order: writing `ready` to a word, waiting until another has become at least `done`.
+    /// Both are `(address, value)` of 32-bit words in pinned memory.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn hold(
+        &self,
+        context: Context,
+        stream: Stream,
+        ready: (usize, u32),
+        done: (usize, u32),
+    ) -> Result<(), Error>;
+
+    /// Whether a stream records a graph instead of running.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn is_capturing(&self, context: Context, stream: Stream) -> Result<bool, Error>;
+
     /// Whether everything before a recorded event has finished.
     ///
     /// # Errors

@@ -25,6 +25,6 @@ pub use driver::{
     Stream, Vendor,
 };
 pub use error::Error;
-pub use gpus::{Gpus, Lane, Order};
+pub use gpus::{Gpus, Lane, Order, device_number, open};
 pub use ipc::{Exported, host_id};
-pub use kernels::MOST_INPUTS;
+pub use kernels::{Change, MOST_INPUTS};
