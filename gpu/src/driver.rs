@@ -177,6 +177,13 @@ pub trait Driver: Send {
     /// [`Error::Call`], for a device that is not there as well.
     fn context(&self, device: u32) -> Result<Context, Error>;
 
+    /// Makes a context the calling thread's for good, for threads of the library's own: drivers answer questions about
+    /// addresses only to threads that have one.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn adopt(&self, context: Context) -> Result<(), Error>;
+
     /// Queues on `stream`, in this order: writing `ready` to a word, waiting until another has become at least `done`.
     /// Both are `(address, value)` of 32-bit words in pinned memory.
     ///

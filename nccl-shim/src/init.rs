@@ -220,6 +220,7 @@ pub(crate) fn start(
         shared: shared.clone(),
         process,
         communicator,
+        context: device.context,
         link,
         rank,
         size,

@@ -218,6 +218,11 @@ impl Driver for Cuda {
         Ok(Context(context.expose_provenance()))
     }
 
+    fn adopt(&self, context: Context) -> Result<(), Error> {
+        // SAFETY: contexts come from the driver; a destroyed one is refused by it.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(pointer(context.0)) })
+    }
+
     fn hold(
         &self,
         context: Context,

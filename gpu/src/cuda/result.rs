@@ -30,6 +30,7 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamBatchMemOp_v2",
     "cuStreamIsCapturing",
     "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
     "cuCtxGetDevice",
     "cuEventCreate",
     "cuEventRecord",

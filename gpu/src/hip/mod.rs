@@ -268,6 +268,12 @@ impl Driver for Hip {
         Ok(context)
     }
 
+    fn adopt(&self, context: Context) -> Result<(), Error> {
+        let device = context.0 as c_int;
+        // SAFETY: takes any number.
+        self.check("hipSetDevice", unsafe { (self.library.set_device)(device) })
+    }
+
     fn hold(
         &self,
         context: Context,

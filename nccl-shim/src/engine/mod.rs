@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use hetccl_runtime::gpu::Context;
 use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
@@ -95,6 +96,7 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) process: Process,
     pub(crate) communicator: Communicator,
+    pub(crate) context: Context,
     pub(crate) link: Option<Link>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -105,6 +107,10 @@ pub(crate) struct Engine {
 impl Engine {
     /// Runs until it is closed or aborted.
     pub(crate) fn run(mut self) {
+        let drivers = self.process.gpus().drivers();
+        if let Some(Err(error)) = drivers.first().map(|driver| driver.adopt(self.context)) {
+            self.fail(error.into());
+        }
         let mut tasks: VecDeque<Task> = VecDeque::new();
         let mut running: Option<Running> = None;
         let mut exchanges: Vec<Exchanging> = Vec::new();
