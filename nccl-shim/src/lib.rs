@@ -25,6 +25,8 @@ mod failure;
 mod group;
 mod init;
 mod log;
+#[cfg(test)]
+mod matrix;
 mod meeting;
 mod mesh;
 mod operation;
