@@ -434,6 +434,13 @@ impl Gpus {
         device_number(&**driver, 0).ok()
     }
 
+    /// Whether the lane's device has the kernel of a change; loads it.
+    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: Datatype) -> bool {
+        let state = &mut self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        state.kernels.change(driver, state.context, change, datatype).is_ok()
+    }
+
     /// Queues `into[i] = change(from[i])` over `count` elements in memory of the lane's device; they may be the same.
     ///
     /// # Errors

@@ -80,21 +80,34 @@ impl Kernels {
         into: usize,
         count: usize,
     ) -> Result<(), Error> {
-        let (op, scalar) = match change {
-            Change::Multiply(factor) => ("premulsum", factor),
-            Change::Divide(divisor) => ("avg", divisor),
+        let function = self.change(driver, context, change, datatype)?;
+        let mut argument = argument(&[from], into, count);
+        argument[11] = match change {
+            Change::Multiply(scalar) | Change::Divide(scalar) => scalar,
+        };
+        let blocks = (count * datatype.size_bytes()).div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS);
+        let launch =
+            Launch { function, blocks: blocks as u32, threads: THREADS, argument: &argument };
+        driver.launch(context, stream, &launch)
+    }
+
+    /// The kernel of a change, loaded at its first use.
+    pub(crate) fn change(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+        change: Change,
+        datatype: Datatype,
+    ) -> Result<Function, Error> {
+        let op = match change {
+            Change::Multiply(_) => "premulsum",
+            Change::Divide(_) => "avg",
         };
         let load = || {
             let name = format!("hetccl_reduce_{op}_{}", type_name(datatype));
             driver.kernel(context, &CString::new(name).unwrap_or_default())
         };
-        let function = self.changes.entry((op, datatype)).or_insert_with(load).clone()?;
-        let mut argument = argument(&[from], into, count);
-        argument[11] = scalar;
-        let blocks = (count * datatype.size_bytes()).div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS);
-        let launch =
-            Launch { function, blocks: blocks as u32, threads: THREADS, argument: &argument };
-        driver.launch(context, stream, &launch)
+        self.changes.entry((op, datatype)).or_insert_with(load).clone()
     }
 
     /// The kernel, loaded at its first use.

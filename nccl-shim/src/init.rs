@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hetccl_core::{Group, Rank};
-use hetccl_runtime::gpu::{self, Driver, Gpus, Vendor};
+use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
+use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
 use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
 
 use crate::abi::{Code, UniqueId};
@@ -20,6 +20,7 @@ use crate::{Failure, Library, meeting};
 /// Changes when ranks of different builds could not talk.
 const WIRE_VERSION: u32 = 1;
 const MOST_ADDRESSES: usize = 8;
+const WARM_BYTES: usize = 256;
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +206,7 @@ pub(crate) fn start(
         .ordered_by_caller();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
     process.use_gpus(gpus);
+    warm(&*driver, device, &mut process)?;
     let (wire, link) = if size == 1 {
         (Wire::Alone, None)
     } else {
@@ -245,6 +247,28 @@ pub(crate) fn start(
         ),
     );
     Ok(Live::new(rank, size, shared, secret, driver, thread))
+}
+
+/// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
+/// the kernels of the usual types. A driver may wait for all streams while it loads a kernel.
+fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<(), Failure> {
+    const USUAL: [Datatype; 4] =
+        [Datatype::Float32, Datatype::Bfloat16, Datatype::Float16, Datatype::Float64];
+    driver.adopt(device.context)?;
+    let address = driver.allocate(device.context, WARM_BYTES)?;
+    let memory = driver.vendor().memory();
+    let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
+    let gpus = process.gpus();
+    let made = gpus.lane(region).map(|lane| {
+        for datatype in USUAL {
+            // Where there are no kernels, the host reduces.
+            if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
+                let _ = gpus.can_map(lane, Change::Divide(1), datatype);
+            }
+        }
+    });
+    driver.free(device.context, address);
+    Ok(made?)
 }
 
 #[cfg(test)]
