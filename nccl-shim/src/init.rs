@@ -170,7 +170,7 @@ pub(crate) fn join(
     let secret = meeting::secret(&ids[0]);
     let cards = match size {
         1 => vec![seat.card],
-        _ => meeting::meet(&ids[0], rank, size, &seat.card.to_bytes())?
+        _ => meeting::meet(ids, rank, size, &seat.card.to_bytes())?
             .iter()
             .map(|bytes| Card::from_bytes(bytes))
             .collect::<Result<_, _>>()?,
