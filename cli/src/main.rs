@@ -3,6 +3,7 @@
 
 mod doctor;
 mod info;
+mod run;
 
 use clap::{Parser, Subcommand};
 
@@ -23,12 +24,15 @@ enum Command {
     Info(info::Args),
     /// Show what this host can do with GPU memory, and why not more
     Doctor(doctor::Args),
+    /// Run a program that uses NCCL or RCCL on hetccl's library
+    Run(run::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Run(args) => run::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

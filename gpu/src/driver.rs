@@ -85,6 +85,11 @@ pub trait Driver: Send {
     /// Whose driver.
     fn vendor(&self) -> Vendor;
 
+    /// The error of a vendor that has no way to do something. What may be missing has it as its default.
+    fn unsupported(&self, what: &'static str) -> Error {
+        Error::Unsupported { vendor: self.vendor(), what }
+    }
+
     /// Driver version, for reports.
     fn version(&self) -> String;
 
@@ -129,6 +134,54 @@ pub trait Driver: Send {
     /// # Errors
     /// [`Error::Call`].
     fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<(), Error>;
+
+    /// The calling thread's device, and the context that its memory calls use.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn current(&self) -> Result<(u32, Context), Error> {
+        Err(self.unsupported("a current device"))
+    }
+
+    /// The context in which a device's memory is allocated, where the program has made none of its own.
+    ///
+    /// # Errors
+    /// [`Error::Call`], for a device that is not there as well.
+    fn context(&self, _device: u32) -> Result<Context, Error> {
+        Err(self.unsupported("a device's own context"))
+    }
+
+    /// Makes a context the calling thread's for good, for threads of the library's own: drivers answer questions about
+    /// addresses only to threads that have one.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn adopt(&self, _context: Context) -> Result<(), Error> {
+        Err(self.unsupported("a thread's context"))
+    }
+
+    /// Queues on `stream`, in this order: writing `ready` to a word, waiting until another has become at least `done`.
+    /// Both are `(address, value)` of 32-bit words in pinned memory.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn hold(
+        &self,
+        _context: Context,
+        _stream: Stream,
+        _ready: (usize, u32),
+        _done: (usize, u32),
+    ) -> Result<(), Error> {
+        Err(self.unsupported("holding a stream"))
+    }
+
+    /// Whether a stream records a graph instead of running.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn is_capturing(&self, _context: Context, _stream: Stream) -> Result<bool, Error> {
+        Err(self.unsupported("graphs"))
+    }
 
     /// Whether everything before a recorded event has finished.
     ///

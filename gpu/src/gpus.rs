@@ -11,7 +11,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::Kernels;
+use crate::kernels::{Change, Kernels};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -55,13 +55,15 @@ struct LaneState {
     made_rings: usize,
     kernels: Kernels,
     memory: MemoryType,
+    /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
+    ordered: bool,
 }
 
 impl LaneState {
     fn stream(&self, order: Order) -> Stream {
         match order {
-            Order::AfterApplication => Stream::DEFAULT,
-            Order::Own => self.stream,
+            Order::AfterApplication if !self.ordered => Stream::DEFAULT,
+            Order::AfterApplication | Order::Own => self.stream,
             Order::ToHost => self.to_host,
             Order::FromHost => self.from_host,
         }
@@ -88,6 +90,7 @@ pub struct Gpus {
     remote_rings: RemoteRings,
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
+    ordered: bool,
 }
 
 impl Gpus {
@@ -116,7 +119,16 @@ impl Gpus {
             imports: Imports::default(),
             remote_rings: RemoteRings::default(),
             keep_bytes,
+            ordered: false,
         }
+    }
+
+    /// The program's earlier work on buffers has finished before requests are started, and streams of the program may
+    /// wait for requests: the default stream is left alone.
+    #[must_use]
+    pub fn ordered_by_caller(mut self) -> Gpus {
+        self.ordered = true;
+        self
     }
 
     /// The drivers, for reports.
@@ -213,6 +225,7 @@ impl Gpus {
             made_rings: 0,
             kernels: Kernels::default(),
             memory,
+            ordered: self.ordered,
         });
         Ok(Lane(self.lanes.len() - 1))
     }
@@ -485,14 +498,36 @@ impl Gpus {
     /// A number for the one device that this process can use, the same in every process of this host that can use only
     /// that one; `None` where there are several or none.
     pub fn only_device(&self) -> Option<u64> {
-        use std::hash::{Hash, Hasher};
         let [driver] = &self.drivers[..] else { return None };
         if driver.devices() != 1 {
             return None;
         }
-        let mut hasher = std::hash::DefaultHasher::new();
-        (crate::ipc::host_id(), driver.vendor(), driver.info(0).ok()?.uuid).hash(&mut hasher);
-        Some(hasher.finish())
+        device_number(&**driver, 0).ok()
+    }
+
+    /// Whether the lane's device has the kernel of a change; loads it.
+    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: Datatype) -> bool {
+        let state = &mut self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        state.kernels.change(driver, state.context, change, datatype).is_ok()
+    }
+
+    /// Queues `into[i] = change(from[i])` over `count` elements in memory of the lane's device; they may be the same.
+    ///
+    /// # Errors
+    /// [`Error::Call`], or no kernels for this device.
+    pub fn queue_map(
+        &mut self,
+        lane: Lane,
+        (change, datatype): (Change, Datatype),
+        from: usize,
+        into: usize,
+        count: usize,
+    ) -> Result<(), Error> {
+        let state = &mut self.lanes[lane.0];
+        let driver = &*self.drivers[state.driver];
+        let place = (state.context, state.stream);
+        state.kernels.map(driver, place, (change, datatype), from, into, count)
     }
 }
 
@@ -516,6 +551,25 @@ impl Drop for Gpus {
             }
         }
     }
+}
+
+/// A number for a device that is the same in every process of this host that sees it.
+///
+/// # Errors
+/// [`Error::Call`].
+pub fn device_number(driver: &dyn Driver, device: u32) -> Result<u64, Error> {
+    use std::hash::{Hash, Hasher};
+    let mut hasher = std::hash::DefaultHasher::new();
+    (crate::ipc::host_id(), driver.vendor(), driver.info(device)?.uuid).hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+/// The driver of one vendor.
+///
+/// # Errors
+/// Why it can't be used here.
+pub fn open(vendor: Vendor) -> Result<Box<dyn Driver>, Error> {
+    vendor.open()
 }
 
 /// Whether this process can read a byte there, asked of the kernel, which refuses instead of faulting. Where it may not be

@@ -19,10 +19,20 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Most inputs of one launch.
 pub const MOST_INPUTS: usize = 8;
 
+/// What a kernel does to each element of one input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Multiplies by an element, which the low bytes hold.
+    Multiply(u64),
+    /// Divides by a number.
+    Divide(u64),
+}
+
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
+    changes: HashMap<(&'static str, Datatype), Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -55,6 +65,49 @@ impl Kernels {
             launch(&inputs)?;
         }
         Ok(())
+    }
+
+    /// Queues `into[i] = change(from[i])` over `count` elements.
+    ///
+    /// # Errors
+    /// No kernels, or a failed call.
+    pub(crate) fn map(
+        &mut self,
+        driver: &dyn Driver,
+        (context, stream): (Context, Stream),
+        (change, datatype): (Change, Datatype),
+        from: usize,
+        into: usize,
+        count: usize,
+    ) -> Result<(), Error> {
+        let function = self.change(driver, context, change, datatype)?;
+        let mut argument = argument(&[from], into, count);
+        argument[11] = match change {
+            Change::Multiply(scalar) | Change::Divide(scalar) => scalar,
+        };
+        let blocks = (count * datatype.size_bytes()).div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS);
+        let launch =
+            Launch { function, blocks: blocks as u32, threads: THREADS, argument: &argument };
+        driver.launch(context, stream, &launch)
+    }
+
+    /// The kernel of a change, loaded at its first use.
+    pub(crate) fn change(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+        change: Change,
+        datatype: Datatype,
+    ) -> Result<Function, Error> {
+        let op = match change {
+            Change::Multiply(_) => "premulsum",
+            Change::Divide(_) => "avg",
+        };
+        let load = || {
+            let name = format!("hetccl_reduce_{op}_{}", type_name(datatype));
+            driver.kernel(context, &CString::new(name).unwrap_or_default())
+        };
+        self.changes.entry((op, datatype)).or_insert_with(load).clone()
     }
 
     /// The kernel, loaded at its first use.
@@ -97,7 +150,12 @@ fn name(op: ReductionOp, datatype: Datatype) -> String {
         ReductionOp::BitOr => "bor",
         ReductionOp::BitXor => "bxor",
     };
-    let datatype = match datatype {
+    format!("hetccl_reduce_{op}_{}", type_name(datatype))
+}
+
+/// A datatype in the names of kernels.
+const fn type_name(datatype: Datatype) -> &'static str {
+    match datatype {
         Datatype::Int8 => "i8",
         Datatype::Int16 => "i16",
         Datatype::Int32 => "i32",
@@ -110,8 +168,7 @@ fn name(op: ReductionOp, datatype: Datatype) -> String {
         Datatype::Bfloat16 => "bf16",
         Datatype::Float32 => "f32",
         Datatype::Float64 => "f64",
-    };
-    format!("hetccl_reduce_{op}_{datatype}")
+    }
 }
 
 #[cfg(test)]

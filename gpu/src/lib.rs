@@ -28,8 +28,8 @@ pub use driver::{
     Stream,
 };
 pub use error::Error;
-pub use gpus::{Gpus, Lane, Order};
+pub use gpus::{Gpus, Lane, Order, device_number, open};
 pub use ipc::{Exported, host_id};
-pub use kernels::MOST_INPUTS;
+pub use kernels::{Change, MOST_INPUTS};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

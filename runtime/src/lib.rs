@@ -28,7 +28,7 @@ pub use hetccl_gpu as gpu;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
 pub use probe::{Ucx, ucx, ucx_version};
-pub use process::{Operation, Process, Request};
+pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
     GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, TransportChoice,

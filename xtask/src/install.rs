@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PREFIX/bin/hetccl
-//! PREFIX/lib/hetccl/
+//! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
 //! PREFIX/share/hetccl/env.sh
 //! PREFIX/share/man/man1/hetccl.1
@@ -21,6 +21,19 @@ const BUILT_COMPONENT: &str = "libmca_coll_hetccl.so";
 /// The component as Open MPI looks for it.
 pub const COMPONENT: &str = "mca_coll_hetccl.so";
 
+/// The libraries in the place of a vendor's: folder and name of the package, as Cargo names the file, as programs do.
+const VENDOR_LIBRARIES: [(&str, &str, &str, &str); 2] = [
+    ("nccl-shim/nccl", "hetccl-libnccl", "libnccl.so", "libnccl.so.2"),
+    ("nccl-shim/rccl", "hetccl-librccl", "librccl.so", "librccl.so.1"),
+];
+
+/// Those that this workspace has.
+fn vendor_libraries() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let present = |folder: &str| command::root().join(folder).join("Cargo.toml").is_file();
+    let all = VENDOR_LIBRARIES.into_iter().filter(move |(folder, ..)| present(folder));
+    all.map(|(_, package, built, soname)| (package, built, soname))
+}
+
 /// Builds for use and installs into `prefix`.
 ///
 /// # Errors
@@ -30,6 +43,9 @@ pub fn release(prefix: &Path) -> Result<()> {
     let mut build = Command::new(cargo);
     build.current_dir(command::root());
     build.args(["build", "--release", "--package", "hetccl-plugin", "--package", "hetccl-cli"]);
+    for (package, ..) in vendor_libraries() {
+        build.args(["--package", package]);
+    }
     command::run(&mut build)?;
     lay_out(&command::target_dir().join("release"), prefix)
 }
@@ -48,6 +64,15 @@ pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     }
     copy(&from.join("hetccl"), &prefix.join("bin/hetccl"))?;
     copy(&from.join(BUILT_COMPONENT), &prefix.join("lib/openmpi").join(COMPONENT))?;
+    for (_, built, soname) in vendor_libraries() {
+        let library = prefix.join("lib/hetccl").join(soname);
+        copy(&from.join(built), &library)?;
+        let link = library.with_file_name(built);
+        if link.read_link().is_err() {
+            std::os::unix::fs::symlink(soname, &link)
+                .with_context(|| format!("linking {}", link.display()))?;
+        }
+    }
     let manual = command::root().join("docs/man/hetccl.1");
     copy(&manual, &prefix.join("share/man/man1/hetccl.1"))?;
     let script = prefix.join("share/hetccl/env.sh");

@@ -13,6 +13,7 @@ pub mod lammps;
 pub mod leaks;
 pub mod mpi;
 pub mod mpi4py;
+pub mod nccl;
 pub mod plot;
 pub mod python;
 pub mod setup;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, setup, test};
+use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -40,6 +40,8 @@ enum Task {
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
+    /// Build libnccl.so.2 and librccl.so.1, and say where they are
+    Nccl,
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -81,6 +83,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Nccl => {
+            println!("{}", nccl::libraries()?.display());
+            ExitCode::SUCCESS
+        }
         Task::Emulate(args) => passed(emulate::run(&args)?),
         Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
     })

@@ -207,6 +207,66 @@ impl Driver for Cuda {
         })
     }
 
+    fn current(&self) -> Result<(u32, Context), Error> {
+        let (mut context, mut device): (_, c_int) = (std::ptr::null_mut(), 0);
+        // SAFETY: a place for the result.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&raw mut context) })?;
+        if context.is_null() {
+            return Ok((0, Driver::context(self, 0)?));
+        }
+        // SAFETY: a place for the result.
+        check("cuCtxGetDevice", unsafe { sys::cuCtxGetDevice(&raw mut device) })?;
+        Ok((device as u32, Context(context.cast::<c_void>().expose_provenance())))
+    }
+
+    fn context(&self, device: u32) -> Result<Context, Error> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a place for the result; the driver refuses devices that are not there. Kept, as in `primary`.
+        check("cuDevicePrimaryCtxRetain", unsafe {
+            sys::cuDevicePrimaryCtxRetain(&raw mut context, device as c_int)
+        })?;
+        Ok(Context(context.expose_provenance()))
+    }
+
+    fn adopt(&self, context: Context) -> Result<(), Error> {
+        // SAFETY: contexts come from the driver; a destroyed one is refused by it.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(pointer(context.0)) })
+    }
+
+    fn hold(
+        &self,
+        context: Context,
+        stream: Stream,
+        ready: (usize, u32),
+        done: (usize, u32),
+    ) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: all zeroes is a value of this union of plain data.
+        let mut operations: [sys::CUstreamBatchMemOpParams; 2] = unsafe { std::mem::zeroed() };
+        operations[0].writeValue.operation =
+            sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        operations[0].writeValue.address = ready.0 as u64;
+        operations[0].writeValue.__bindgen_anon_1.value = ready.1;
+        operations[1].waitValue.operation =
+            sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        operations[1].waitValue.address = done.0 as u64;
+        operations[1].waitValue.__bindgen_anon_1.value = done.1;
+        // SAFETY: two complete operations; the caller vouches for the words (see the trait).
+        check("cuStreamBatchMemOp", unsafe {
+            sys::cuStreamBatchMemOp_v2(pointer(stream.0), 2, operations.as_mut_ptr(), 0)
+        })
+    }
+
+    fn is_capturing(&self, context: Context, stream: Stream) -> Result<bool, Error> {
+        let _current = Current::new(context)?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a place for the result.
+        check("cuStreamIsCapturing", unsafe {
+            sys::cuStreamIsCapturing(pointer(stream.0), &raw mut status)
+        })?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {
         // SAFETY: made by this driver; needs no current context.
         match unsafe { sys::cuEventQuery(pointer(event.0)) } {

@@ -117,7 +117,7 @@ impl Hip {
     }
 
     /// Makes a device current until the result is dropped; then the one before is again.
-    fn current(&self, context: Context) -> Result<Current<'_>, Error> {
+    fn enter(&self, context: Context) -> Result<Current<'_>, Error> {
         let mut before = 0;
         let wanted = context.0 as c_int;
         // SAFETY: a place for the result.
@@ -220,7 +220,7 @@ impl Driver for Hip {
     }
 
     fn allocation(&self, context: Context, address: usize) -> Result<(usize, usize), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let (mut base, mut len_bytes) = (std::ptr::null_mut::<c_void>(), 0);
         // SAFETY: places for the results.
         self.check("hipMemGetAddressRange", unsafe {
@@ -230,7 +230,7 @@ impl Driver for Hip {
     }
 
     fn stream(&self, context: Context) -> Result<Stream, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut stream = std::ptr::null_mut::<c_void>();
         // SAFETY: a place for the result.
         self.check("hipStreamCreateWithFlags", unsafe {
@@ -240,7 +240,7 @@ impl Driver for Hip {
     }
 
     fn event(&self, context: Context) -> Result<Event, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut event = std::ptr::null_mut::<c_void>();
         // SAFETY: a place for the result.
         self.check("hipEventCreateWithFlags", unsafe {
@@ -250,7 +250,7 @@ impl Driver for Hip {
     }
 
     fn record(&self, context: Context, event: Event, stream: Stream) -> Result<(), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         // SAFETY: both were made by this driver on this device.
         self.check("hipEventRecord", unsafe {
             (self.library.event_record)(pointer(event.0), pointer(stream.0))
@@ -258,11 +258,64 @@ impl Driver for Hip {
     }
 
     fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<(), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         // SAFETY: as for `record`.
         self.check("hipStreamWaitEvent", unsafe {
             (self.library.stream_wait_event)(pointer(stream.0), pointer(event.0), 0)
         })
+    }
+
+    fn current(&self) -> Result<(u32, Context), Error> {
+        let mut device = 0;
+        // SAFETY: a place for the result.
+        self.check("hipGetDevice", unsafe { (self.library.get_device)(&raw mut device) })?;
+        Ok((device as u32, Context(device as usize)))
+    }
+
+    fn context(&self, device: u32) -> Result<Context, Error> {
+        let context = Context(device as usize);
+        self.enter(context)?;
+        Ok(context)
+    }
+
+    fn adopt(&self, context: Context) -> Result<(), Error> {
+        let device = context.0 as c_int;
+        // SAFETY: takes any number.
+        self.check("hipSetDevice", unsafe { (self.library.set_device)(device) })
+    }
+
+    fn hold(
+        &self,
+        context: Context,
+        stream: Stream,
+        ready: (usize, u32),
+        done: (usize, u32),
+    ) -> Result<(), Error> {
+        let _current = self.enter(context)?;
+        // SAFETY: the caller vouches for the words (see the trait).
+        self.check("hipStreamWriteValue32", unsafe {
+            (self.library.stream_write_value)(pointer(stream.0), pointer(ready.0), ready.1, 0)
+        })?;
+        // SAFETY: as above.
+        self.check("hipStreamWaitValue32", unsafe {
+            (self.library.stream_wait_value)(
+                pointer(stream.0),
+                pointer(done.0),
+                done.1,
+                sys::WAIT_AT_LEAST,
+                u32::MAX,
+            )
+        })
+    }
+
+    fn is_capturing(&self, context: Context, stream: Stream) -> Result<bool, Error> {
+        let _current = self.enter(context)?;
+        let mut status = 0;
+        // SAFETY: a place for the result.
+        self.check("hipStreamIsCapturing", unsafe {
+            (self.library.stream_is_capturing)(pointer(stream.0), &raw mut status)
+        })?;
+        Ok(status != 0)
     }
 
     fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {
@@ -286,7 +339,7 @@ impl Driver for Hip {
         into: usize,
         len_bytes: usize,
     ) -> Result<(), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         // SAFETY: the caller vouches for the memory (see the trait).
         self.check("hipMemcpyAsync", unsafe {
             (self.library.memcpy_async)(
@@ -300,7 +353,7 @@ impl Driver for Hip {
     }
 
     fn allocate_pinned(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut memory = std::ptr::null_mut::<c_void>();
         // SAFETY: a place for the result.
         self.check("hipHostMalloc", unsafe {
@@ -310,13 +363,13 @@ impl Driver for Hip {
     }
 
     fn free_pinned(&self, context: Context, address: usize) {
-        let Ok(_current) = self.current(context) else { return };
+        let Ok(_current) = self.enter(context) else { return };
         // SAFETY: allocated by `allocate_pinned`, and the caller is done with it.
         let _ = unsafe { (self.library.host_free)(pointer(address)) };
     }
 
     fn pin(&self, context: Context, address: usize, len_bytes: usize) -> Result<(), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         // SAFETY: the caller's memory, which stays mapped until `unpin`.
         self.check("hipHostRegister", unsafe {
             (self.library.host_register)(pointer(address), len_bytes, sys::PORTABLE)
@@ -324,13 +377,13 @@ impl Driver for Hip {
     }
 
     fn unpin(&self, context: Context, address: usize) {
-        let Ok(_current) = self.current(context) else { return };
+        let Ok(_current) = self.enter(context) else { return };
         // SAFETY: registered by `pin`, and the caller is done with it.
         let _ = unsafe { (self.library.host_unregister)(pointer(address)) };
     }
 
     fn allocate(&self, context: Context, len_bytes: usize) -> Result<usize, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut memory = std::ptr::null_mut::<c_void>();
         // SAFETY: a place for the result.
         self.check("hipMalloc", unsafe { (self.library.malloc)(&raw mut memory, len_bytes) })?;
@@ -338,13 +391,13 @@ impl Driver for Hip {
     }
 
     fn free(&self, context: Context, address: usize) {
-        let Ok(_current) = self.current(context) else { return };
+        let Ok(_current) = self.enter(context) else { return };
         // SAFETY: allocated by `allocate`, and the caller is done with it.
         let _ = unsafe { (self.library.free)(pointer(address)) };
     }
 
     fn kernel(&self, context: Context, name: &CStr) -> Result<Function, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut modules = self.modules.borrow_mut();
         let module = modules.entry(context).or_insert_with(|| self.load()).clone()?;
         let mut function = std::ptr::null_mut::<c_void>();
@@ -356,7 +409,7 @@ impl Driver for Hip {
     }
 
     fn launch(&self, context: Context, stream: Stream, launch: &Launch<'_>) -> Result<(), Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut arguments = [launch.argument.as_ptr().cast_mut().cast::<c_void>()];
         // SAFETY: one argument of the kernel's size; the caller vouches for the memory it points to.
         self.check("hipModuleLaunchKernel", unsafe {
@@ -377,7 +430,7 @@ impl Driver for Hip {
     }
 
     fn export(&self, context: Context, base: usize) -> Result<IpcHandle, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut handle = sys::IpcHandle([0; 64]);
         // SAFETY: a place for the result.
         self.check("hipIpcGetMemHandle", unsafe {
@@ -387,7 +440,7 @@ impl Driver for Hip {
     }
 
     fn open(&self, context: Context, handle: &IpcHandle) -> Result<usize, Error> {
-        let _current = self.current(context)?;
+        let _current = self.enter(context)?;
         let mut base = std::ptr::null_mut::<c_void>();
         let handle = sys::IpcHandle(handle.0.map(|byte| byte as c_char));
         // SAFETY: a place for the result.
@@ -398,7 +451,7 @@ impl Driver for Hip {
     }
 
     fn close(&self, context: Context, base: usize) {
-        let Ok(_current) = self.current(context) else { return };
+        let Ok(_current) = self.enter(context) else { return };
         // SAFETY: opened by `open`, and the caller is done with it.
         let _ = unsafe { (self.library.ipc_close)(pointer(base)) };
     }

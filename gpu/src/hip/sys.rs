@@ -22,6 +22,8 @@ pub(super) const NOT_READY: Status = 600;
 pub(super) const COPY_ANY: c_int = 4;
 /// `hipStreamNonBlocking`.
 pub(super) const NON_BLOCKING: c_uint = 1;
+/// `hipStreamWaitValueGte`.
+pub(super) const WAIT_AT_LEAST: c_uint = 0;
 /// `hipEventDisableTiming`.
 pub(super) const NO_TIMING: c_uint = 2;
 /// `hipHostMallocPortable`, and `hipHostRegisterPortable`.
@@ -76,6 +78,11 @@ functions! {
     pointer_attribute: "hipPointerGetAttribute" (*mut c_void, c_int, *mut c_void) -> Status;
     address_range: "hipMemGetAddressRange" (*mut *mut c_void, *mut usize, *mut c_void) -> Status;
     stream_create: "hipStreamCreateWithFlags" (*mut *mut c_void, c_uint) -> Status;
+    stream_write_value: "hipStreamWriteValue32" (*mut c_void, *mut c_void, u32, c_uint) -> Status;
+    stream_wait_value: "hipStreamWaitValue32" (
+        *mut c_void, *mut c_void, u32, c_uint, u32
+    ) -> Status;
+    stream_is_capturing: "hipStreamIsCapturing" (*mut c_void, *mut c_int) -> Status;
     stream_wait_event: "hipStreamWaitEvent" (*mut c_void, *mut c_void, c_uint) -> Status;
     event_create: "hipEventCreateWithFlags" (*mut *mut c_void, c_uint) -> Status;
     event_record: "hipEventRecord" (*mut c_void, *mut c_void) -> Status;

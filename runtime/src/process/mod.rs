@@ -1,6 +1,7 @@
 //! The process's engine: the wires, scratch memory and schedules that all communicators share.
 
 mod on_device;
+mod point_to_point;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -25,6 +26,7 @@ use crate::scratch::{Block, ScratchPool};
 use crate::settings::{GpuPath, Settings};
 
 use on_device::{Memory, OnDevice, SharedTask};
+pub use point_to_point::{Direction, MessageCounts};
 
 /// Finished operations that are kept for later ones.
 const IDLE_OPERATIONS: usize = 64;

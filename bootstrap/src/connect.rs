@@ -1,0 +1,301 @@
+//! Connecting to a process that has several addresses, some of which lead nowhere or to somebody else.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::{Attempt, Error, Result};
+use crate::interfaces::{self, Address};
+use crate::wire::{self, ANSWER_BYTES, Secret, Status};
+
+/// The next address is tried when the one before has not answered after this long (RFC 8305 calls it the connection
+/// attempt delay), or has failed.
+const NEXT_AFTER: Duration = Duration::from_millis(100);
+/// Between rounds through all addresses, growing to the second.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+/// How often an abort is looked for.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// A process and the id or rank in it that is wanted.
+pub(crate) struct Target<'a> {
+    /// For errors.
+    pub whom: &'a str,
+    pub addresses: &'a [Address],
+    pub port: u16,
+    pub secret: Secret,
+}
+
+/// What became of an address.
+enum Progress {
+    Connecting(Socket),
+    Asked(TcpStream, Vec<u8>),
+    Failed(String),
+}
+
+struct Trial {
+    address: SocketAddr,
+    progress: Progress,
+}
+
+/// Connects to the first address that leads to the one who knows the secret. The result is a blocking connection past the
+/// answer to the hello.
+///
+/// All addresses are tried, each some time after the one before, and again as long as `until`: who is wanted may not
+/// listen yet.
+///
+/// # Errors
+/// [`Error::Unreachable`] with what became of each address; [`Error::Version`] when another hetccl answers.
+pub(crate) fn reach(target: &Target, until: Instant, abort: &AtomicBool) -> Result<TcpStream> {
+    let mut pause = PAUSE.0;
+    let started = Instant::now();
+    loop {
+        let trials = match one_round(target, until, abort)? {
+            Ok(stream) => return Ok(stream),
+            Err(trials) => trials,
+        };
+        if Instant::now() + pause >= until {
+            return Err(unreachable(target, &trials, started.elapsed()));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Tries each address once.
+fn one_round(
+    target: &Target,
+    until: Instant,
+    abort: &AtomicBool,
+) -> Result<std::result::Result<TcpStream, Vec<Trial>>> {
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut waiting_addresses = target.addresses.iter();
+    let mut next_at = Instant::now();
+    loop {
+        if abort.load(Ordering::Acquire) {
+            return Err(Error::Aborted);
+        }
+        let now = Instant::now();
+        let all_failed = trials.iter().all(|trial| matches!(trial.progress, Progress::Failed(_)));
+        if now >= next_at || all_failed {
+            match waiting_addresses.next() {
+                Some(address) => {
+                    let address = SocketAddr::new(address.ip, target.port);
+                    trials.push(Trial { address, progress: start(address) });
+                    next_at = now + NEXT_AFTER;
+                }
+                None if all_failed => return Ok(Err(trials)),
+                None => {}
+            }
+        }
+        if now >= until {
+            for trial in &mut trials {
+                if !matches!(trial.progress, Progress::Failed(_)) {
+                    trial.progress = Progress::Failed("no answer".into());
+                }
+            }
+            return Ok(Err(trials));
+        }
+        wait(
+            &trials,
+            SLICE.min(until - now).min(match waiting_addresses.len() {
+                0 => SLICE,
+                _ => next_at.saturating_duration_since(now),
+            }),
+        );
+        for trial in &mut trials {
+            if let Some(stream) = trial.advance(target)? {
+                return Ok(Ok(stream));
+            }
+        }
+    }
+}
+
+fn start(address: SocketAddr) -> Progress {
+    let connecting = || -> io::Result<Socket> {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
+            _ => Ok(socket),
+        }
+    };
+    match connecting() {
+        Ok(socket) => Progress::Connecting(socket),
+        Err(error) => Progress::Failed(error.to_string()),
+    }
+}
+
+/// Waits until one of them can go on.
+fn wait(trials: &[Trial], at_most: Duration) {
+    let entries = trials.iter().filter_map(|trial| match &trial.progress {
+        Progress::Connecting(socket) => Some(PollFd::new(socket.as_fd(), PollFlags::POLLOUT)),
+        Progress::Asked(stream, _) => Some(PollFd::new(stream.as_fd(), PollFlags::POLLIN)),
+        Progress::Failed(_) => None,
+    });
+    let timeout = PollTimeout::try_from(at_most.as_millis().max(1)).unwrap_or(PollTimeout::MAX);
+    // An interruption is a short wait.
+    let _interrupted = poll(&mut entries.collect::<Vec<_>>(), timeout);
+}
+
+impl Trial {
+    /// Goes as far as it can without waiting. The connection, when this one has won.
+    fn advance(&mut self, target: &Target) -> Result<Option<TcpStream>> {
+        let progress = std::mem::replace(&mut self.progress, Progress::Failed(String::new()));
+        let next = match progress {
+            Progress::Failed(why) => Ok(Progress::Failed(why)),
+            Progress::Connecting(socket) => ask(socket, &target.secret),
+            Progress::Asked(mut stream, mut buffer) => {
+                match read_answer(&mut stream, &mut buffer) {
+                    Err(error) => Err(error),
+                    Ok(None) => Ok(Progress::Asked(stream, buffer)),
+                    Ok(Some((version, Status::OtherVersion))) => {
+                        let whose = format!("{} at {}", target.whom, self.address);
+                        return Err(Error::Version { whose, theirs: version });
+                    }
+                    Ok(Some((_, Status::Used))) => {
+                        let reason = "this unique id has been used: its communicator is complete, make a \
+                                  new id for another one";
+                        return Err(Error::WrongUse(reason.into()));
+                    }
+                    Ok(Some((_, Status::Unknown))) => Err(io::Error::other(
+                        "a process of another job answers there, which does not know this secret",
+                    )),
+                    Ok(Some((_, Status::Welcome))) => match stream.set_nonblocking(false) {
+                        Ok(()) => return Ok(Some(stream)),
+                        Err(error) => Err(error),
+                    },
+                }
+            }
+        };
+        self.progress = next.unwrap_or_else(|error| Progress::Failed(in_words(&error)));
+        Ok(None)
+    }
+}
+
+/// Says the hello once the connection stands.
+fn ask(socket: Socket, secret: &Secret) -> io::Result<Progress> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    if socket.peer_addr().is_err() {
+        return Ok(Progress::Connecting(socket));
+    }
+    socket.set_tcp_nodelay(true)?;
+    let mut stream = TcpStream::from(socket);
+    // A new connection has room for these few bytes.
+    stream.write_all(&wire::hello(secret))?;
+    Ok(Progress::Asked(stream, Vec::new()))
+}
+
+/// The answer, or `None` while it is not there.
+fn read_answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<(u16, Status)>> {
+    let mut piece = [0; ANSWER_BYTES];
+    loop {
+        if let Some(bytes) = buffer.first_chunk::<ANSWER_BYTES>() {
+            let stranger = || io::Error::other("something else answers there, not hetccl");
+            return wire::read_answer(bytes).map(Some).ok_or_else(stranger);
+        }
+        let missing = ANSWER_BYTES - buffer.len();
+        match stream.read(&mut piece[..missing]) {
+            Ok(0) => return Err(io::Error::other("closed without an answer")),
+            Ok(count) => buffer.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "connection refused, nobody listens there".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn unreachable(target: &Target, trials: &[Trial], after: Duration) -> Error {
+    let tried = target.addresses.iter().map(|known| {
+        let address = SocketAddr::new(known.ip, target.port);
+        let outcome = trials.iter().find(|trial| trial.address == address);
+        let outcome = match outcome.map(|trial| &trial.progress) {
+            Some(Progress::Failed(why)) => format!("{why} ({:.0} s)", after.as_secs_f64()),
+            _ => "not tried, the time was over".into(),
+        };
+        let via = interfaces::way_to(address).map(|way| format!("{} {}", way.interface, way.ip));
+        Attempt { address, interface: known.interface.clone(), via, outcome }
+    });
+    Error::Unreachable {
+        whom: target.whom.to_owned(),
+        tried: tried.collect(),
+        here: interfaces::here(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn here(port: u16) -> Target<'static> {
+        static LOCAL: std::sync::LazyLock<Vec<Address>> = std::sync::LazyLock::new(|| {
+            vec![Address { ip: [127, 0, 0, 1].into(), interface: "lo".into() }]
+        });
+        Target { whom: "rank 5", addresses: &LOCAL, port, secret: [1; 16] }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(400)
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_named() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let error = reach(&here(port), soon(), &AtomicBool::new(false)).unwrap_err().to_string();
+        for word in ["rank 5", "127.0.0.1", "lo there", "refused", "NCCL_SOCKET_IFNAME"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn strangers_and_the_silent_are_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let silent = reach(&here(port), soon(), &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(silent.contains("no answer"), "{silent}");
+        let talker = std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                if stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err() {
+                    return;
+                }
+                let mut end = Vec::new();
+                // Who hangs up with our words unread resets the connection.
+                let _reset = stream.read_to_end(&mut end);
+                if end.starts_with(b"stop") {
+                    return;
+                }
+            }
+        });
+        let stranger = reach(&here(port), soon(), &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(stranger.contains("not hetccl"), "{stranger}");
+        TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"stop").unwrap();
+        talker.join().unwrap();
+    }
+
+    #[test]
+    fn an_abort_ends_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let start = Instant::now();
+        let long = start + Duration::from_secs(60);
+        let result = reach(&here(port), long, &AtomicBool::new(true));
+        assert_eq!(result.map(drop), Err(Error::Aborted));
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,340 @@
+//! The thread behind a port.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Door, HANDSHAKE, MOST_CONNECTIONS, State, as_link};
+use crate::error::{Error, Failure, Result};
+use crate::mailbox::Arrived;
+use crate::wire::{self, HELLO_BYTES, Reply, Request, Secret, Status};
+
+/// An id of NCCL_COMM_ID that has failed goes on explaining itself for this long.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// So much is read from one connection before the others have their turn.
+const PIECES_AT_ONCE: usize = 16;
+
+struct Server {
+    listener: TcpListener,
+    state: Arc<State>,
+    /// Serve until this id is over.
+    until_over: Option<Secret>,
+    connections: Vec<Connection>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    since: Instant,
+    phase: Phase,
+    /// Nothing more can be read or written.
+    ended: bool,
+}
+
+enum Phase {
+    Hello,
+    Request(Door),
+    /// The first to arrive of a tree: it hears of failures.
+    First(Secret, u8),
+    Over,
+}
+
+/// Serves a port in a thread of its own: for as long as the process lives, or until an id is over.
+pub(crate) fn in_background(
+    listener: TcpListener,
+    state: Arc<State>,
+    until_over: Option<Secret>,
+) -> Result<()> {
+    let mut server = Server { listener, state, until_over, connections: Vec::new() };
+    let thread = std::thread::Builder::new().name("hetccl-port".into()).stack_size(256 << 10);
+    let started = thread.spawn(move || server.run());
+    started
+        .map(drop)
+        .map_err(|error| Error::System { what: "starting a thread", reason: error.to_string() })
+}
+
+impl Server {
+    fn run(&mut self) {
+        let mut over_since = None;
+        loop {
+            let ready = self.wait();
+            for (connection, ready) in self.connections.iter_mut().zip(&ready[1..]) {
+                connection.ready(*ready);
+            }
+            for at in 0..self.connections.len() {
+                self.serve(at);
+                self.bury(at);
+            }
+            let now = Instant::now();
+            self.connections.retain(|connection| match connection.phase {
+                Phase::Over => false,
+                Phase::First(..) => true,
+                _ => now.duration_since(connection.since) < HANDSHAKE,
+            });
+            if ready[0] {
+                self.accept();
+            }
+            if let Some(secret) = self.until_over {
+                let over = !self.state.lock().ids.contains_key(&secret);
+                let since = over_since.get_or_insert(now);
+                if !over {
+                    over_since = None;
+                } else if self.failed(secret).is_none() || now.duration_since(*since) > LINGER {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Which of the listener and the connections can be read.
+    fn wait(&self) -> Vec<bool> {
+        let room = self.connections.len() < MOST_CONNECTIONS;
+        let listen = if room { PollFlags::POLLIN } else { PollFlags::empty() };
+        let mut waiting = vec![PollFd::new(self.listener.as_fd(), listen)];
+        let streams = self.connections.iter().map(|connection| connection.stream.as_fd());
+        waiting.extend(streams.map(|stream| PollFd::new(stream, PollFlags::POLLIN)));
+        let strangers = self.connections.iter().any(|c| !matches!(c.phase, Phase::First(..)));
+        let timeout: PollTimeout = match strangers || self.until_over.is_some() {
+            true => 1000u16.into(),
+            false => PollTimeout::NONE,
+        };
+        if poll(&mut waiting, timeout).is_err() {
+            // Interrupted, or no memory: look at nothing this time, and not at once again.
+            std::thread::sleep(Duration::from_millis(1));
+            return vec![false; waiting.len()];
+        }
+        waiting.iter().map(|entry| entry.any().unwrap_or(true)).collect()
+    }
+
+    fn accept(&mut self) {
+        while self.connections.len() < MOST_CONNECTIONS {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let usable =
+                        stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+                    if usable.is_ok() {
+                        let (buffer, since) = (Vec::new(), Instant::now());
+                        let phase = Phase::Hello;
+                        self.connections.push(Connection {
+                            stream,
+                            buffer,
+                            since,
+                            phase,
+                            ended: false,
+                        });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // No file descriptors left: others will be closed.
+                    std::thread::sleep(Duration::from_millis(10));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes everything that a connection has sent, as far as it is complete.
+    fn serve(&mut self, at: usize) {
+        loop {
+            let connection = &mut self.connections[at];
+            match connection.phase {
+                Phase::Over => return,
+                Phase::Hello => {
+                    if !connection.take_hello(&self.state) {
+                        return;
+                    }
+                }
+                Phase::Request(_) | Phase::First(..) => {
+                    match wire::take::<Request>(&mut connection.buffer, wire::MOST_REQUEST_BYTES) {
+                        Ok(Some(request)) => self.answer(at, request),
+                        Ok(None) => return,
+                        Err(_) => {
+                            connection.ended = true;
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The end of the first's connection is the end of the making of its tree.
+    fn bury(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        if !connection.ended {
+            return;
+        }
+        let phase = std::mem::replace(&mut connection.phase, Phase::Over);
+        if let Phase::First(secret, level) = phase {
+            let mut doors = self.state.lock();
+            let ended = doors.ids.get_mut(&secret).and_then(|ids| ids.first_has_gone(level));
+            drop(doors);
+            if let Some(failure) = ended {
+                let remember = failure.is_some() || self.until_over.is_none();
+                self.state.end_id(secret, failure, remember);
+            }
+        }
+    }
+
+    fn answer(&mut self, at: usize, request: Request) {
+        let connection = &mut self.connections[at];
+        let phase = std::mem::replace(&mut connection.phase, Phase::Over);
+        match phase {
+            Phase::Request(Door::Member(mailbox)) => match request {
+                Request::Link { context, level, index, who } => {
+                    let Ok(stream) = connection.stream.try_clone().and_then(as_link) else {
+                        return;
+                    };
+                    let mut answering = match connection.stream.try_clone() {
+                        Ok(stream) => stream,
+                        Err(_) => return,
+                    };
+                    // The answer goes first: once the link is in the mailbox, it is its owner's.
+                    let sent =
+                        wire::frame(&Reply::Done).and_then(|bytes| answering.write_all(&bytes));
+                    if sent.is_ok() {
+                        let link = Arrived { level, index, who, stream };
+                        if let Err(failure) = mailbox.put_link(context, link) {
+                            let refused = wire::frame(&wire::Frame::Fail(failure));
+                            let _gone = refused.and_then(|bytes| answering.write_all(&bytes));
+                        }
+                    }
+                }
+                Request::Message { context, from, tag, payload } => {
+                    let stored = mailbox.put_message((context, from, tag), payload.into_vec());
+                    connection.send(&match stored {
+                        Ok(()) => Reply::Done,
+                        Err(failure) => Reply::Refused(failure),
+                    });
+                }
+                _ => {}
+            },
+            Phase::Request(Door::Id(secret)) => self.root_answer(at, secret, request),
+            Phase::First(secret, level) => {
+                connection.phase = Phase::First(secret, level);
+                if let Request::Missing = request {
+                    let doors = self.state.lock();
+                    let slots = doors.ids.get(&secret).map(|ids| ids.missing(level));
+                    drop(doors);
+                    connection.send(&Reply::Missing { slots: slots.unwrap_or_default() });
+                }
+            }
+            Phase::Hello | Phase::Over => {}
+        }
+    }
+
+    /// Answers as the root of an id.
+    fn root_answer(&mut self, at: usize, secret: Secret, request: Request) {
+        let failed = self.failed(secret);
+        let mut doors = self.state.lock();
+        let Some(ids) = doors.ids.get_mut(&secret) else {
+            drop(doors);
+            if let Some(failure) = failed {
+                self.connections[at].send(&Reply::Refused(failure));
+            }
+            return;
+        };
+        let connection = &mut self.connections[at];
+        match request {
+            Request::CheckIn(check_in) => {
+                let level = check_in.level;
+                let (reply, news) = ids.check_in(check_in);
+                drop(doors);
+                if let Reply::Assigned { index: 0, .. } = reply {
+                    connection.phase = Phase::First(secret, level);
+                }
+                connection.send(&reply);
+                if let Some(failure) = news {
+                    self.tell_first(secret, level, &failure);
+                }
+            }
+            Request::Report { level, failure } => {
+                ids.fail(level, failure.clone());
+                drop(doors);
+                connection.send(&Reply::Done);
+                self.tell_first(secret, level, &failure);
+            }
+            Request::Arrival { level, index } => {
+                let who = ids.arrival(level, index);
+                drop(doors);
+                connection.send(&Reply::Arrival(who));
+            }
+            Request::Missing | Request::Link { .. } | Request::Message { .. } => {}
+        }
+    }
+
+    fn tell_first(&mut self, secret: Secret, level: u8, failure: &Failure) {
+        for connection in &mut self.connections {
+            if matches!(connection.phase, Phase::First(s, l) if s == secret && l == level) {
+                connection.send(&Reply::Refused(failure.clone()));
+            }
+        }
+    }
+
+    fn failed(&self, secret: Secret) -> Option<Failure> {
+        let doors = self.state.lock();
+        let ended = doors.ended.iter().rev().find(|(ended, _)| *ended == secret);
+        ended.and_then(|(_, failure)| failure.clone())
+    }
+}
+
+impl Connection {
+    /// Reads what is there.
+    fn ready(&mut self, ready: bool) {
+        if !ready || matches!(self.phase, Phase::Over) {
+            return;
+        }
+        let mut piece = [0; 64 << 10];
+        for _ in 0..PIECES_AT_ONCE {
+            match self.stream.read(&mut piece) {
+                Ok(count) if count > 0 => self.buffer.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                _ => {
+                    self.ended = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether there was a hello.
+    fn take_hello(&mut self, state: &State) -> bool {
+        let Some(bytes) = self.buffer.first_chunk::<HELLO_BYTES>().copied() else {
+            if !wire::may_be_hello(&self.buffer) {
+                self.phase = Phase::Over;
+            }
+            return false;
+        };
+        self.buffer.drain(..HELLO_BYTES);
+        let (status, phase) = match wire::read_hello(&bytes) {
+            None => {
+                self.phase = Phase::Over;
+                return false;
+            }
+            Some((version, _)) if version != wire::VERSION => (Status::OtherVersion, Phase::Over),
+            Some((_, secret)) => match state.open(&secret) {
+                Ok(door) => (Status::Welcome, Phase::Request(door)),
+                Err(status) => (status, Phase::Over),
+            },
+        };
+        self.phase = phase;
+        if self.stream.write_all(&wire::answer(status)).is_err() {
+            self.phase = Phase::Over;
+        }
+        true
+    }
+
+    fn send(&mut self, reply: &Reply) {
+        let sent: io::Result<()> =
+            wire::frame(reply).and_then(|bytes| self.stream.write_all(&bytes));
+        self.ended |= sent.is_err();
+    }
+}

@@ -1,0 +1,8 @@
+//! The library's soname, and that its functions are exported.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-cfg=hetccl_exports");
+
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnccl.so.2");
+}

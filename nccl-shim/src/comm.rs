@@ -1,0 +1,284 @@
+//! Communicators as programs see them: a handle that is looked up, never followed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hetccl_runtime::gpu::{Context, Driver, Stream};
+
+use crate::abi::{Code, CommHandle};
+use crate::engine::{Command, Shared, Task};
+use crate::operation::{Reduce, Work};
+use crate::order::{SLOTS, Words};
+use crate::{Failure, Library};
+
+/// How long an abort waits for the engine to end.
+const ABORT_PATIENCE: Duration = Duration::from_millis(900);
+
+/// The device of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) number: u32,
+    pub(crate) context: Context,
+}
+
+/// One rank of a communicator.
+pub(crate) struct Comm {
+    pub(crate) library: Library,
+    pub(crate) device: Device,
+    /// What it has once it is made, or why it could not be.
+    pub(crate) made: OnceLock<Result<Live, Failure>>,
+    pub(crate) nonblocking: bool,
+    /// No more work is taken.
+    pub(crate) finalized: AtomicBool,
+}
+
+/// A communicator that works.
+pub(crate) struct Live {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) secret: [u8; 16],
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    queue: Mutex<Queue>,
+    /// Operations that the program made, from number 5 on.
+    pub(crate) operations: Mutex<Vec<Option<(Reduce, i32)>>>,
+}
+
+struct Queue {
+    driver: Box<dyn Driver>,
+    /// Number of the last task.
+    last: u32,
+    slot: usize,
+    /// Slots in use by tasks that may not have ended: task number and slots.
+    used: std::collections::VecDeque<(u32, usize)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Live {
+    pub(crate) fn new(
+        rank: usize,
+        size: usize,
+        shared: Arc<Shared>,
+        secret: [u8; 16],
+        driver: Box<dyn Driver>,
+        thread: JoinHandle<()>,
+    ) -> Live {
+        let last = shared.words.first;
+        Live {
+            rank,
+            size,
+            shared,
+            secret,
+            thread: Mutex::new(Some(thread)),
+            queue: Mutex::new(Queue {
+                driver,
+                last,
+                slot: 0,
+                used: std::collections::VecDeque::new(),
+            }),
+            operations: Mutex::default(),
+        }
+    }
+
+    /// Queues a task: the streams are held back until it has ended.
+    ///
+    /// # Errors
+    /// Of the driver; a stream that records a graph.
+    pub(crate) fn queue(
+        &self,
+        context: Context,
+        streams: &[usize],
+        works: Vec<Work>,
+    ) -> Result<(), Failure> {
+        let mut queue = lock(&self.queue);
+        for &stream in streams {
+            if queue.driver.is_capturing(context, Stream(stream))? {
+                return Err(Failure::usage(
+                    "the stream records a graph: collectives in graphs are not there yet; run them outside",
+                ));
+            }
+        }
+        let number = queue.last.wrapping_add(1);
+        let words = &self.shared.words;
+        let mut slots = Vec::with_capacity(streams.len());
+        for &stream in streams {
+            let slot = self.slot(&mut queue, number)?;
+            let ready = (Words::address_of(words.ready(slot)), number);
+            let done = (Words::address_of(words.done()), number);
+            queue.driver.hold(context, Stream(stream), ready, done)?;
+            slots.push(slot);
+        }
+        queue.last = number;
+        self.shared.tell(Command::Task(Task { number, slots, works }));
+        Ok(())
+    }
+
+    /// A word that no task uses; waits for one where there is none.
+    fn slot(&self, queue: &mut Queue, number: u32) -> Result<usize, Failure> {
+        loop {
+            let ended = self.shared.ended.load(Ordering::Acquire);
+            while queue.used.front().is_some_and(|&(task, _)| ended.wrapping_sub(task) as i32 >= 0)
+            {
+                queue.used.pop_front();
+            }
+            if queue.used.len() < SLOTS {
+                break;
+            }
+            if let Some(failure) = self.shared.failure() {
+                return Err(failure);
+            }
+            if self.shared.abort.load(Ordering::Acquire) {
+                return Err(Failure::usage("the communicator has been aborted"));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let slot = queue.slot;
+        queue.slot = (slot + 1) % SLOTS;
+        queue.used.push_back((number, slot));
+        Ok(slot)
+    }
+
+    /// Whether all tasks have ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.queue).last == self.shared.ended.load(Ordering::Acquire)
+    }
+
+    /// Waits until all tasks have ended, or one has failed.
+    pub(crate) fn drain(&self) -> Result<(), Failure> {
+        while !self.is_idle() {
+            if let Some(failure) = self.shared.failure() {
+                return Err(failure);
+            }
+            if self.shared.abort.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+
+    /// Ends the engine at once, and lets all streams go on. Does not wait for peers.
+    pub(crate) fn abort(&self) {
+        self.shared.give_up();
+        let deadline = Instant::now() + ABORT_PATIENCE;
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        self.release();
+    }
+
+    /// Lets all streams go on.
+    fn release(&self) {
+        let last = lock(&self.queue).last;
+        self.shared.words.done().store(last, Ordering::Release);
+        self.shared.ended.store(last, Ordering::Release);
+    }
+
+    /// Ends the engine after its tasks.
+    pub(crate) fn close(&self) {
+        if self.shared.failure().is_some() {
+            return self.abort();
+        }
+        self.shared.tell(Command::Close);
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            while !thread.is_finished() {
+                if self.shared.failure().is_some() {
+                    self.shared.give_up();
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let _ = thread.join();
+        }
+        self.release();
+    }
+}
+
+impl Comm {
+    pub(crate) fn new(library: Library, device: Device, nonblocking: bool) -> Arc<Comm> {
+        Arc::new(Comm {
+            library,
+            device,
+            made: OnceLock::new(),
+            nonblocking,
+            finalized: AtomicBool::new(false),
+        })
+    }
+
+    /// The working communicator.
+    ///
+    /// # Errors
+    /// It is still being made, could not be, or has failed.
+    pub(crate) fn live(&self) -> Result<&Live, Failure> {
+        match self.made.get() {
+            Some(Ok(live)) => Ok(live),
+            Some(Err(failure)) => Err(failure.clone()),
+            None => Err(Failure::argument(
+                "the communicator is still being made: poll ncclCommGetAsyncError until it says ncclSuccess",
+            )),
+        }
+    }
+
+    /// As [`live`](Comm::live), for work.
+    ///
+    /// # Errors
+    /// The same, or it has been finalized or aborted.
+    pub(crate) fn working(&self) -> Result<&Live, Failure> {
+        let live = self.live()?;
+        if let Some(failure) = live.shared.failure() {
+            return Err(failure);
+        }
+        if live.shared.abort.load(Ordering::Acquire) || self.finalized.load(Ordering::Acquire) {
+            return Err(Failure::usage("the communicator has been finalized or aborted"));
+        }
+        Ok(live)
+    }
+}
+
+static COMMS: RwLock<Option<HashMap<usize, Arc<Comm>>>> = RwLock::new(None);
+
+/// A handle for a communicator. Its number is an address of memory that is never used again, so a freed handle is known.
+pub(crate) fn register(comm: Arc<Comm>) -> CommHandle {
+    let handle: CommHandle = Box::into_raw(Box::new(0u64)).cast();
+    let mut comms = COMMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    comms.get_or_insert_default().insert(handle.addr(), comm);
+    handle
+}
+
+/// The communicator of a handle.
+///
+/// # Errors
+/// Null, freed, or never given.
+pub(crate) fn find(handle: CommHandle) -> Result<Arc<Comm>, Failure> {
+    if handle.is_null() {
+        return Err(Failure::argument("the communicator is null"));
+    }
+    let comms = COMMS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let found = comms.as_ref().and_then(|comms| comms.get(&handle.addr())).cloned();
+    found.ok_or_else(|| {
+        Failure::new(
+            Code::InvalidArgument,
+            "the communicator has been destroyed, or is none of this library's",
+        )
+    })
+}
+
+/// Forgets a handle.
+pub(crate) fn forget(handle: CommHandle) {
+    let mut comms = COMMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(comms) = comms.as_mut() {
+        comms.remove(&handle.addr());
+    }
+}

@@ -1,0 +1,309 @@
+//! A task under way.
+
+use hetccl_core::{Handle, MemoryType, Posted, Rank, Region};
+use hetccl_runtime::gpu::{Block, Change, Gpus, Lane, Order};
+use hetccl_runtime::{Direction, Mode, Operation, Request};
+
+use super::{Engine, Task};
+use crate::Failure;
+use crate::abi::Code;
+use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Work};
+
+/// A task under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) number: u32,
+    works: Vec<Work>,
+    parts: Vec<Part>,
+    started: bool,
+}
+
+/// One of its works.
+#[derive(Debug)]
+enum Part {
+    Message(Handle),
+    /// A copy from this rank to itself, or beside a collective.
+    Device(Handle),
+    Collective(Box<Collective>),
+}
+
+#[derive(Debug)]
+struct Collective {
+    prepared: Prepared,
+    datatype: crate::abi::Element,
+    block: Option<Block>,
+    operation: Option<Operation>,
+    /// What the device does after it.
+    last: Option<Handle>,
+}
+
+impl Running {
+    pub(crate) fn new(task: Task) -> Running {
+        Running { number: task.number, works: task.works, parts: Vec::new(), started: false }
+    }
+}
+
+impl Engine {
+    /// Does what can be done now; whether the task has finished.
+    pub(super) fn advance(&mut self, task: &mut Running) -> Result<bool, Failure> {
+        if !task.started {
+            task.started = true;
+            self.start(task)?;
+        }
+        let mut index = 0;
+        while index < task.parts.len() {
+            let finished = match &mut task.parts[index] {
+                Part::Message(handle) => {
+                    self.process.test_message(&mut self.communicator, *handle)?
+                }
+                Part::Device(handle) => self.process.gpus().test(*handle)?,
+                Part::Collective(collective) => self.advance_collective(collective)?,
+            };
+            if finished {
+                task.parts.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(task.parts.is_empty())
+    }
+
+    /// Cancels what is under way.
+    pub(super) fn give_up(&mut self, task: Running) {
+        for part in task.parts {
+            match part {
+                Part::Message(handle) => {
+                    self.process.cancel_message(&mut self.communicator, handle)
+                }
+                Part::Device(_) => {}
+                Part::Collective(mut collective) => {
+                    if let Some(operation) = &mut collective.operation {
+                        self.process.cancel(&mut self.communicator, operation);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, task: &mut Running) -> Result<(), Failure> {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for work in std::mem::take(&mut task.works) {
+            match work {
+                Work::Message { direction, peer, address, len_bytes } if peer == self.rank => {
+                    let region = operation::region(self.process.gpus(), address, len_bytes)?;
+                    match direction {
+                        Direction::Send => sends.push(region),
+                        Direction::Receive => receives.push(region),
+                    }
+                }
+                Work::Message { direction, peer, address, len_bytes } => {
+                    let region = operation::region(self.process.gpus(), address, len_bytes)?;
+                    // SAFETY: the program keeps its buffers until its stream goes on, as NCCL demands.
+                    let posted = unsafe {
+                        self.process.post_message(
+                            &mut self.communicator,
+                            &mut self.messages,
+                            direction,
+                            Rank::from(peer),
+                            region,
+                        )?
+                    };
+                    if let Posted::Pending(handle) = posted {
+                        task.parts.push(Part::Message(handle));
+                    }
+                }
+                Work::Collective(work) => {
+                    let collective = self.begin_collective(&work, &mut task.parts)?;
+                    task.parts.push(Part::Collective(Box::new(collective)));
+                }
+            }
+        }
+        if sends.len() != receives.len() {
+            return Err(Failure::usage(format!(
+                "rank {} sends {} messages to itself and receives {} in one group; they must be equal",
+                self.rank,
+                sends.len(),
+                receives.len()
+            )));
+        }
+        for (from, into) in sends.into_iter().zip(receives) {
+            if from.len_bytes != into.len_bytes {
+                return Err(Failure::usage(format!(
+                    "rank {} sends itself {} bytes and receives {}",
+                    self.rank, from.len_bytes, into.len_bytes
+                )));
+            }
+            task.parts.extend(self.copy(from, into)?);
+        }
+        Ok(())
+    }
+
+    /// A copy on this rank.
+    fn copy(&mut self, from: Region, into: Region) -> Result<Option<Part>, Failure> {
+        if from.len_bytes == 0 || from.address == into.address {
+            return Ok(None);
+        }
+        let gpus = self.process.gpus();
+        let near = if from.memory == MemoryType::Host { into } else { from };
+        if near.memory == MemoryType::Host {
+            let (from, into) = (from.address.0, into.address.0);
+            let (from, into) = (
+                std::ptr::with_exposed_provenance::<u8>(from),
+                std::ptr::with_exposed_provenance_mut::<u8>(into),
+            );
+            // SAFETY: host memory of the program, which it keeps until its stream goes on.
+            unsafe { std::ptr::copy(from, into, near.len_bytes) };
+            return Ok(None);
+        }
+        let lane = gpus.lane(near)?;
+        Ok(Some(Part::Device(gpus.copy(lane, Order::Own, from, into)?)))
+    }
+
+    fn begin_collective(
+        &mut self,
+        work: &CollectiveWork,
+        parts: &mut Vec<Part>,
+    ) -> Result<Collective, Failure> {
+        let mut prepared = work.prepare(self.process.gpus(), self.rank, self.size)?;
+        if let Some((from, into)) = prepared.beside {
+            parts.extend(self.copy(from, into)?);
+        }
+        let mut block = None;
+        let gpus = self.process.gpus();
+        let program_input = prepared.input;
+        if let Some((place, bytes)) = prepared.temporary {
+            let like = if place == Place::Input { prepared.input } else { prepared.output };
+            if like.memory == MemoryType::Host {
+                return Err(Failure::argument(
+                    "this in-place form needs its buffers in device memory",
+                ));
+            }
+            let lane = gpus.lane(like)?;
+            let taken = gpus.take_device(lane, bytes)?;
+            let region = taken.region(bytes);
+            match place {
+                Place::Input => prepared.input = region,
+                Place::Output => prepared.output = region,
+            }
+            block = Some(taken);
+        }
+        if let Some(scale) = prepared.before {
+            let (from, into) = match prepared.call.in_place {
+                true => (prepared.output, prepared.output),
+                false => (program_input, prepared.input),
+            };
+            queue_scale(gpus, scale, work.element, from, into)?;
+        }
+        // So long as the whole vector must stay together, the runtime cuts by its own settings.
+        prepared.call.chunk = self.process.settings().chunk(prepared.element_bytes);
+        let request = Request {
+            call: &prepared.call,
+            element_bytes: prepared.element_bytes,
+            reduction: prepared.reduction,
+            input: prepared.input,
+            output: prepared.output,
+            fill_output: prepared.fill_output,
+            mode: Mode::Nonblocking,
+        };
+        // SAFETY: the program keeps its buffers until its stream goes on, as NCCL demands; the block is kept here.
+        let operation = unsafe { self.process.start(&mut self.communicator, &request)? };
+        Ok(Collective {
+            prepared,
+            datatype: work.element,
+            block,
+            operation: Some(operation),
+            last: None,
+        })
+    }
+
+    fn advance_collective(&mut self, collective: &mut Collective) -> Result<bool, Failure> {
+        if let Some(operation) = &mut collective.operation {
+            if !self.process.poll(&mut self.communicator, operation)? {
+                return Ok(false);
+            }
+            if let Some(operation) = collective.operation.take() {
+                self.process.recycle(operation);
+            }
+            collective.last = self.finish_collective(collective)?;
+        }
+        if let Some(last) = collective.last
+            && !self.process.gpus().test(last)?
+        {
+            return Ok(false);
+        }
+        if let Some(block) = collective.block.take() {
+            self.process.gpus().put(block);
+        }
+        Ok(true)
+    }
+
+    /// The collective is done: what comes after it on this rank's device.
+    fn finish_collective(&mut self, collective: &Collective) -> Result<Option<Handle>, Failure> {
+        let Prepared { output, after, move_to, .. } = collective.prepared;
+        if output.len_bytes == 0 || (after.is_none() && move_to.is_none()) {
+            return Ok(None);
+        }
+        let gpus = self.process.gpus();
+        let lane = gpus.lane(output)?;
+        if let Some(scale) = after {
+            queue_scale(gpus, scale, collective.datatype, output, output)?;
+        }
+        if let Some(into) = move_to {
+            gpus.queue_copy(lane, Order::Own, output, into)?;
+        }
+        Ok(Some(gpus.mark(lane, Order::Own)?))
+    }
+}
+
+fn queue_scale(
+    gpus: &mut Gpus,
+    scale: Scale,
+    element: crate::abi::Element,
+    from: Region,
+    into: Region,
+) -> Result<(), Failure> {
+    let crate::abi::Element::Core(datatype) = element else {
+        return Err(Failure::new(Code::InternalError, "only the runtime's types are scaled"));
+    };
+    if into.len_bytes == 0 {
+        return Ok(());
+    }
+    let lane = gpus.lane(into)?;
+    let change = match scale {
+        Scale::By(change) => change,
+        Scale::ByScalarAt(address) => {
+            Change::Multiply(read_scalar(gpus, lane, address, datatype.size_bytes())?)
+        }
+    };
+    let count = into.len_bytes / datatype.size_bytes();
+    gpus.queue_map(lane, (change, datatype), from.address.0, into.address.0, count)?;
+    Ok(())
+}
+
+/// The bits of an element in device memory.
+fn read_scalar(
+    gpus: &mut Gpus,
+    lane: Lane,
+    address: usize,
+    len_bytes: usize,
+) -> Result<u64, Failure> {
+    let from = operation::region(gpus, address, len_bytes)?;
+    let mut bytes = [0u8; 8];
+    if from.memory == MemoryType::Host {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: the program's scalar, which it keeps until its stream goes on.
+        unsafe { std::ptr::copy_nonoverlapping(pointer, bytes.as_mut_ptr(), len_bytes) };
+        return Ok(u64::from_le_bytes(bytes));
+    }
+    let block = gpus.take_pinned(lane, 8)?;
+    let into = block.region(len_bytes);
+    let copied = gpus.copy(lane, Order::Own, from, into).and_then(|handle| gpus.finish(handle));
+    if copied.is_ok() {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(into.address.0);
+        // SAFETY: pinned memory of this length, which the device has finished with.
+        unsafe { std::ptr::copy_nonoverlapping(pointer, bytes.as_mut_ptr(), len_bytes) };
+    }
+    gpus.put(block);
+    copied?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,302 @@
+//! Making communicators: ranks meet, tell each other what they are, and start an engine each.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Instant;
+
+use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
+use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
+use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
+
+use crate::abi::{Code, UniqueId};
+use crate::comm::{Device, Live};
+use crate::engine::{Engine, Shared};
+use crate::log::{self, Level};
+use crate::mesh::Link;
+use crate::order::Words;
+use crate::reducer::Float8Reducer;
+use crate::{Failure, Library, meeting};
+
+/// Changes when ranks of different builds could not talk.
+const WIRE_VERSION: u32 = 1;
+const MOST_ADDRESSES: usize = 8;
+const WARM_BYTES: usize = 256;
+
+/// What a rank tells the others of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    version: u32,
+    vendor: u8,
+    port: u16,
+    /// The same for all ranks on one device.
+    device: u64,
+    host: u64,
+    /// The same for ranks that reach each other over the loopback interface.
+    network: u64,
+    addresses: [u32; MOST_ADDRESSES],
+}
+
+/// Bytes of a card.
+pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES;
+
+impl Card {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(CARD_BYTES);
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&[self.vendor, 0]);
+        bytes.extend_from_slice(&self.port.to_le_bytes());
+        for word in [self.device, self.host, self.network] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for address in self.addresses {
+            bytes.extend_from_slice(&address.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Card, Failure> {
+        let bytes: &[u8; CARD_BYTES] = bytes.try_into().map_err(|_| {
+            Failure::new(Code::InternalError, "a rank describes itself in another version's words: load the same hetccl everywhere")
+        })?;
+        let word = |from: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[from + i]));
+        Ok(Card {
+            version: u32::from_le_bytes(std::array::from_fn(|i| bytes[i])),
+            vendor: bytes[4],
+            port: u16::from_le_bytes([bytes[6], bytes[7]]),
+            device: word(8),
+            host: word(16),
+            network: word(24),
+            addresses: std::array::from_fn(|i| {
+                u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
+            }),
+        })
+    }
+
+    /// Where a rank with the card `from` finds this one, the nearest first.
+    fn places(&self, from: &Card) -> Vec<SocketAddr> {
+        let near = self.host == from.host && self.network == from.network;
+        let mut ips: Vec<Ipv4Addr> = self
+            .addresses
+            .iter()
+            .filter(|&&bits| bits != 0)
+            .map(|&bits| Ipv4Addr::from_bits(bits))
+            .collect();
+        ips.sort_by_key(|ip| ip.is_loopback() != near);
+        ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect()
+    }
+}
+
+/// A rank before it meets the others.
+pub(crate) struct Seat {
+    listener: TcpListener,
+    driver: Box<dyn Driver>,
+    device: Device,
+    pub(crate) card: Card,
+}
+
+/// The vendor of a library.
+pub(crate) fn vendor(library: Library) -> Vendor {
+    match library {
+        Library::Nccl => Vendor::Cuda,
+        Library::Rccl => Vendor::Rocm,
+    }
+}
+
+/// The calling thread's device.
+///
+/// # Errors
+/// No driver, no device.
+pub(crate) fn current_device(library: Library) -> Result<Device, Failure> {
+    let (number, context) = gpu::open(vendor(library))?.current()?;
+    Ok(Device { number, context })
+}
+
+/// A device by its number.
+///
+/// # Errors
+/// No driver, no such device.
+pub(crate) fn device(library: Library, number: u32) -> Result<Device, Failure> {
+    let driver = gpu::open(vendor(library))?;
+    if number >= driver.devices() {
+        return Err(Failure::argument(format!(
+            "device {number} is not there; there are {}",
+            driver.devices()
+        )));
+    }
+    Ok(Device { number, context: driver.context(number)? })
+}
+
+/// Opens a port and describes this rank.
+///
+/// # Errors
+/// Of the driver or the system.
+pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
+    use std::hash::{Hash, Hasher};
+    let driver = gpu::open(vendor(library))?;
+    let listener = TcpListener::bind("0.0.0.0:0")
+        .map_err(|error| Failure::system("listening for other ranks", &error))?;
+    let port = listener.local_addr().map_err(|error| Failure::system("a port", &error))?.port();
+    let mut addresses = [0; MOST_ADDRESSES];
+    for (place, address) in addresses.iter_mut().zip(meeting::addresses()) {
+        *place = address.to_bits();
+    }
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::fs::read_link("/proc/self/ns/net").unwrap_or_default().hash(&mut hasher);
+    let card = Card {
+        version: WIRE_VERSION,
+        vendor: driver.vendor() as u8,
+        port,
+        device: gpu::device_number(&*driver, device.number)?,
+        host: gpu::host_id(),
+        network: hasher.finish(),
+        addresses,
+    };
+    Ok(Seat { listener, driver, device, card })
+}
+
+/// Makes a rank of a new communicator with all that have the unique id.
+///
+/// # Errors
+/// The ranks do not meet, or do not fit together.
+pub(crate) fn join(
+    library: Library,
+    device: Device,
+    ids: &[UniqueId],
+    rank: usize,
+    size: usize,
+) -> Result<Live, Failure> {
+    let begun = Instant::now();
+    let seat = sit(library, device)?;
+    let secret = meeting::secret(&ids[0]);
+    let cards = match size {
+        1 => vec![seat.card],
+        _ => meeting::meet(ids, rank, size, &seat.card.to_bytes())?
+            .iter()
+            .map(|bytes| Card::from_bytes(bytes))
+            .collect::<Result<_, _>>()?,
+    };
+    let live = start(seat, rank, &cards, secret)?;
+    log::line(
+        Level::Info,
+        &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
+    );
+    Ok(live)
+}
+
+/// Starts a rank whose communicator has these cards, by rank.
+///
+/// # Errors
+/// Ranks that do not fit together, the driver's or the system's.
+pub(crate) fn start(
+    seat: Seat,
+    rank: usize,
+    cards: &[Card],
+    secret: [u8; 16],
+) -> Result<Live, Failure> {
+    let size = cards.len();
+    let Seat { listener, driver, device, card } = seat;
+    if let Some(other) = cards.iter().position(|other| other.version != card.version) {
+        return Err(Failure::usage(format!(
+            "rank {other} has another version of hetccl: load the same everywhere"
+        )));
+    }
+    let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
+    let settings = Settings::default();
+    let gpus = Gpus::new(vec![gpu::open(driver.vendor())?], settings.pinned_keep_bytes)
+        .ordered_by_caller();
+    let mut process = Process::new(settings, Box::new(Float8Reducer));
+    process.use_gpus(gpus);
+    warm(&*driver, device, &mut process)?;
+    let (wire, link) = if size == 1 {
+        (Wire::Alone, None)
+    } else {
+        let places = cards.iter().map(|other| other.places(&card)).collect();
+        let link = Link::new(rank, secret, listener, places)?;
+        (Wire::Foreign(Box::new(link.clone())), Some(link))
+    };
+    let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
+    let communicator =
+        Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
+    let shared = Arc::new(Shared::new(Words::new(&*driver, device.context)?));
+    let engine = Engine {
+        shared: shared.clone(),
+        process,
+        communicator,
+        context: device.context,
+        link,
+        rank,
+        size,
+        messages: MessageCounts::of_program(),
+        own_messages: MessageCounts::of_front_end(),
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("hetccl-{rank}"))
+        .spawn(move || engine.run())
+        .map_err(|error| Failure::system("starting a thread", &error))?;
+    log::line(
+        Level::Info,
+        &format!(
+            "rank {rank} of {size} on {} device {}: {}",
+            driver.vendor().name(),
+            device.number,
+            if one_device {
+                "all ranks on one device"
+            } else {
+                "messages over TCP, device memory by IPC inside a host"
+            }
+        ),
+    );
+    Ok(Live::new(rank, size, shared, secret, driver, thread))
+}
+
+/// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
+/// the kernels of the usual types. A driver may wait for all streams while it loads a kernel.
+fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<(), Failure> {
+    const USUAL: [Datatype; 4] =
+        [Datatype::Float32, Datatype::Bfloat16, Datatype::Float16, Datatype::Float64];
+    driver.adopt(device.context)?;
+    let address = driver.allocate(device.context, WARM_BYTES)?;
+    let memory = driver.vendor().memory();
+    let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
+    let gpus = process.gpus();
+    let made = gpus.lane(region).map(|lane| {
+        for datatype in USUAL {
+            // Where there are no kernels, the host reduces.
+            if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
+                let _ = gpus.can_map(lane, Change::Divide(1), datatype);
+            }
+        }
+    });
+    driver.free(device.context, address);
+    Ok(made?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_survive_the_wire() {
+        let card = Card {
+            version: 1,
+            vendor: 1,
+            port: 4711,
+            device: 2,
+            host: 3,
+            network: 4,
+            addresses: [
+                Ipv4Addr::new(10, 0, 0, 1).to_bits(),
+                Ipv4Addr::LOCALHOST.to_bits(),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ],
+        };
+        assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
+        assert!(card.places(&card)[0].ip().is_loopback());
+        assert!(!card.places(&Card { host: 9, ..card })[0].ip().is_loopback());
+    }
+}

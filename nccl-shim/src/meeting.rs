@@ -1,0 +1,69 @@
+//! How the ranks of a new communicator find each other, and what each of them tells the others of itself.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use hetccl_bootstrap::{self as bootstrap, Bootstrap, Config};
+
+use crate::Failure;
+use crate::abi::{Code, UniqueId};
+
+fn failed(error: bootstrap::Error) -> Failure {
+    let code = match &error {
+        bootstrap::Error::NotAnId { .. } => Code::InvalidArgument,
+        _ => Code::SystemError,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// IPv4 addresses of this host, the best first and the loopback one at the end.
+pub(crate) fn addresses() -> Vec<Ipv4Addr> {
+    let found = Config::from_environment().and_then(|config| bootstrap::addresses(&config));
+    let mut all: Vec<Ipv4Addr> = found
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|address| match address.ip {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        })
+        .take(7)
+        .collect();
+    if !all.contains(&Ipv4Addr::LOCALHOST) {
+        all.push(Ipv4Addr::LOCALHOST);
+    }
+    all
+}
+
+/// A new id; this process serves the ranks that come with it.
+///
+/// # Errors
+/// A setting that can't be, no interface, no port.
+pub(crate) fn create() -> Result<UniqueId, Failure> {
+    let config = Config::from_environment().map_err(failed)?;
+    let id = bootstrap::UniqueId::create(&config).map_err(failed)?;
+    Ok(UniqueId { bytes: id.to_bytes() })
+}
+
+/// The secret of an id.
+pub(crate) fn secret(id: &UniqueId) -> [u8; 16] {
+    std::array::from_fn(|i| id.bytes[14 + i])
+}
+
+/// Gives `card` to all ranks and returns everybody's, in the order of ranks.
+///
+/// # Errors
+/// An id that is not hetccl's, no way to its maker, or ranks that do not come.
+pub(crate) fn meet(
+    ids: &[UniqueId],
+    rank: usize,
+    size: usize,
+    card: &[u8],
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let config = Config::from_environment().map_err(failed)?;
+    let ids = ids.iter().map(|id| bootstrap::UniqueId::from_bytes(&id.bytes));
+    let ids = ids.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let group = Bootstrap::join(&ids, rank as u32, size as u32, &config).map_err(failed)?;
+    let cards = group.allgather(card).map_err(failed)?;
+    // Nobody leaves before all have everything.
+    group.barrier().map_err(failed)?;
+    Ok(cards)
+}

@@ -1,0 +1,225 @@
+//! What a task is made of, and its translation to the runtime's requests.
+
+use hetccl_core::{
+    Address, Call, Collective, Layout, MemoryType, Rank, Reduction, ReductionOp, Region, Root,
+};
+use hetccl_runtime::Direction;
+use hetccl_runtime::gpu::{Change, Gpus};
+
+use crate::Failure;
+use crate::abi::Element;
+use crate::reducer;
+
+/// One thing that a program asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Collective(CollectiveWork),
+    Message { direction: Direction, peer: usize, address: usize, len_bytes: usize },
+}
+
+/// A collective as NCCL says it.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectiveWork {
+    pub(crate) collective: Collective,
+    pub(crate) root: Option<usize>,
+    /// Elements (of a block, where there are several).
+    pub(crate) count: usize,
+    pub(crate) element: Element,
+    pub(crate) reduce: Option<Reduce>,
+    pub(crate) send: usize,
+    pub(crate) recv: usize,
+}
+
+/// An operation of NCCL's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reduce {
+    Plain(ReductionOp),
+    Average,
+    /// Each rank multiplies its contribution, then sum.
+    MultiplyAndSum(Scalar),
+}
+
+/// The factor: an element's bits, or where the device has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scalar {
+    Host(u64),
+    Device(usize),
+}
+
+/// A collective with its buffers as the runtime wants them.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) call: Call,
+    pub(crate) element_bytes: usize,
+    pub(crate) reduction: Option<Reduction>,
+    pub(crate) input: Region,
+    pub(crate) output: Region,
+    pub(crate) fill_output: bool,
+    /// The result lies in a temporary block and goes here at the end.
+    pub(crate) move_to: Option<Region>,
+    /// Done to the input before.
+    pub(crate) before: Option<Scale>,
+    /// Done to the output after.
+    pub(crate) after: Option<Scale>,
+    /// A temporary block of so many bytes takes the place of the input or output.
+    pub(crate) temporary: Option<(Place, usize)>,
+    /// Copied beside the collective: the root's own buffer of a broadcast that is not in place.
+    pub(crate) beside: Option<(Region, Region)>,
+}
+
+/// What a temporary block stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Input,
+    Output,
+}
+
+/// What is done to each element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scale {
+    By(Change),
+    ByScalarAt(usize),
+}
+
+impl CollectiveWork {
+    /// The request for this rank.
+    ///
+    /// # Errors
+    /// A buffer that is freed, or that can't be scaled where it is.
+    pub(crate) fn prepare(
+        &self,
+        gpus: &mut Gpus,
+        rank: usize,
+        size: usize,
+    ) -> Result<Prepared, Failure> {
+        let element_bytes = self.element.size_bytes();
+        let block = self.count * element_bytes;
+        let at_root = self.root.is_none_or(|root| root == rank);
+        let (input_bytes, output_bytes) = match self.collective {
+            Collective::Allreduce => (block, block),
+            Collective::Reduce => (block, if at_root { block } else { 0 }),
+            Collective::Bcast => {
+                if at_root {
+                    (block, 0)
+                } else {
+                    (0, block)
+                }
+            }
+            Collective::Allgather => (block, block * size),
+            Collective::ReduceScatterBlock => (block * size, block),
+            Collective::Gather => (block, if at_root { block * size } else { 0 }),
+            Collective::Scatter => (if at_root { block * size } else { 0 }, block),
+            _ => (block * size, block * size),
+        };
+        let own = rank * block;
+        let in_place = match self.collective {
+            Collective::Allreduce | Collective::Alltoall => self.send == self.recv,
+            Collective::Reduce => at_root && self.send == self.recv,
+            Collective::Allgather => self.send == self.recv + own,
+            Collective::Gather => at_root && self.send == self.recv + own,
+            Collective::Scatter => at_root && self.recv == self.send + own,
+            _ => false,
+        };
+        let mut call = Call::new(self.collective, rank, size, Layout::uniform(self.count));
+        if let Some(root) = self.root {
+            call.root = Root::Rank(Rank::from(root));
+        }
+        call.in_place = in_place;
+        let mut input = region(gpus, self.send, input_bytes)?;
+        let mut output = region(gpus, self.recv, output_bytes)?;
+        if in_place {
+            if self.collective == Collective::Scatter {
+                output = Region::default();
+            } else {
+                input = Region::default();
+            }
+        }
+        let mut prepared = Prepared {
+            call,
+            element_bytes,
+            reduction: None,
+            input,
+            output,
+            fill_output: in_place && self.collective != Collective::Scatter,
+            move_to: None,
+            before: None,
+            after: None,
+            temporary: None,
+            beside: None,
+        };
+        if self.collective == Collective::Bcast && at_root && self.send != self.recv {
+            prepared.beside = Some((input, region(gpus, self.recv, block)?));
+        }
+        if let Some(reduce) = self.reduce {
+            self.reduction(&mut prepared, reduce, size)?;
+        }
+        let overlaps = self.recv >= self.send && self.recv < self.send + input_bytes;
+        if self.collective == Collective::ReduceScatterBlock
+            && overlaps
+            && prepared.temporary.is_none()
+        {
+            // NCCL's in-place form: the result replaces a block of the input.
+            prepared.move_to = Some(output);
+            prepared.temporary = Some((Place::Output, output_bytes));
+        }
+        Ok(prepared)
+    }
+
+    fn reduction(
+        &self,
+        prepared: &mut Prepared,
+        reduce: Reduce,
+        size: usize,
+    ) -> Result<(), Failure> {
+        let op = match reduce {
+            Reduce::Plain(op) => op,
+            Reduce::Average | Reduce::MultiplyAndSum(_) => ReductionOp::Sum,
+        };
+        prepared.reduction = match self.element {
+            Element::Core(datatype) => Some(Reduction::Predefined(op, datatype)),
+            _ => reducer::reduction(self.element, op),
+        };
+        let half = self.element == Element::Core(hetccl_core::Datatype::Float16);
+        match reduce {
+            Reduce::Plain(_) => return Ok(()),
+            // Half-precision sums overflow soon, so each contribution is divided.
+            Reduce::Average if half => {
+                prepared.before = Some(Scale::By(Change::Divide(size as u64)))
+            }
+            Reduce::Average => prepared.after = Some(Scale::By(Change::Divide(size as u64))),
+            Reduce::MultiplyAndSum(Scalar::Host(bits)) => {
+                prepared.before = Some(Scale::By(Change::Multiply(bits)));
+            }
+            Reduce::MultiplyAndSum(Scalar::Device(address)) => {
+                prepared.before = Some(Scale::ByScalarAt(address));
+            }
+        }
+        if !matches!(self.element, Element::Core(_)) {
+            return Err(Failure::argument(
+                "averages and scaled sums of 8-bit floats are not there yet; use float16 or bfloat16",
+            ));
+        }
+        let buffer = if prepared.call.in_place { prepared.output } else { prepared.input };
+        if buffer.memory == MemoryType::Host {
+            return Err(Failure::argument(
+                "averages and scaled sums need their buffers in device memory",
+            ));
+        }
+        if prepared.before.is_some() && !prepared.call.in_place {
+            prepared.temporary = Some((Place::Input, prepared.input.len_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Memory of the program.
+///
+/// # Errors
+/// It was device memory and is no longer.
+pub(crate) fn region(gpus: &mut Gpus, address: usize, len_bytes: usize) -> Result<Region, Failure> {
+    if len_bytes == 0 {
+        return Ok(Region::default());
+    }
+    let memory = gpus.memory(address)?;
+    Ok(Region { address: Address(address), len_bytes, memory })
+}

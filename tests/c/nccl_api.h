@@ -1,0 +1,64 @@
+/* NCCL's interface as far as the tests use it. Source: NCCL's public documentation of 2.32. */
+#ifndef HETCCL_NCCL_API_H
+#define HETCCL_NCCL_API_H
+
+#include <stddef.h>
+
+typedef struct ncclComm *ncclComm_t;
+typedef void *stream_t;
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+    int collnet, cta_policy, shrink_share, nvls_ctas;
+} ncclConfig_t;
+
+enum { ncclSuccess, ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError, ncclInProgress };
+enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg };
+enum { ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes };
+
+int ncclGetVersion(int *);
+int ncclGetUniqueId(ncclUniqueId *);
+int ncclCommInitRank(ncclComm_t *, int, ncclUniqueId, int);
+int ncclCommInitRankConfig(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
+int ncclCommInitAll(ncclComm_t *, int, const int *);
+int ncclCommSplit(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *);
+int ncclCommShrink(ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int);
+int ncclCommFinalize(ncclComm_t);
+int ncclCommDestroy(ncclComm_t);
+int ncclCommAbort(ncclComm_t);
+int ncclCommGetAsyncError(ncclComm_t, int *);
+int ncclCommCount(ncclComm_t, int *);
+int ncclCommCuDevice(ncclComm_t, int *);
+int ncclCommUserRank(ncclComm_t, int *);
+int ncclCommRegister(ncclComm_t, void *, size_t, void **);
+int ncclCommDeregister(ncclComm_t, void *);
+int ncclCommWindowRegister(ncclComm_t, void *, size_t, void **, int);
+int ncclMemAlloc(void **, size_t);
+int ncclMemFree(void *);
+const char *ncclGetErrorString(int);
+const char *ncclGetLastError(ncclComm_t);
+int ncclRedOpCreatePreMulSum(int *, void *, int, int, ncclComm_t);
+int ncclRedOpDestroy(int, ncclComm_t);
+int ncclGroupStart(void);
+int ncclGroupEnd(void);
+int ncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int pncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclReduce(const void *, void *, size_t, int, int, int, ncclComm_t, stream_t);
+int ncclReduceScatter(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclBroadcast(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclBcast(void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclAllGather(const void *, void *, size_t, int, ncclComm_t, stream_t);
+int ncclAlltoAll(const void *, void *, size_t, int, ncclComm_t, stream_t);
+int ncclGather(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclScatter(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclSend(const void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclRecv(void *, size_t, int, int, ncclComm_t, stream_t);
+
+#endif
