@@ -10,6 +10,7 @@
 //! would have it.
 
 mod block;
+mod ccl;
 mod cuda;
 mod driver;
 mod error;
@@ -20,6 +21,7 @@ mod ipc;
 mod kernels;
 
 pub use block::Block;
+pub use ccl::{CclError, VendorCcl};
 pub use driver::{
     Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
     Stream, Vendor,
