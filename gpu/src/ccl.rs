@@ -180,10 +180,11 @@ impl VendorCcl {
         // SAFETY: any code may be asked for.
         let text =
             function.map(|function| unsafe { function(code) }).filter(|text| !text.is_null());
-        // SAFETY: a string constant of the library.
-        text.map_or_else(String::new, |text| {
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-        })
+        match text {
+            // SAFETY: a string constant of the library.
+            Some(text) => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+            None => String::new(),
+        }
     }
 }
 
