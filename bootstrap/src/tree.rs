@@ -19,6 +19,9 @@ const SLICE: Duration = Duration::from_millis(50);
 /// How long a word about a failure may take to be written to a peer that does not read.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// A call, its number, and each rank's bytes.
+type Data = (Operation, u64, Vec<(u32, ByteBuf)>);
+
 /// Something that ends the group.
 #[derive(Debug)]
 pub(crate) enum Stop {
@@ -67,7 +70,7 @@ impl Link {
     }
 
     /// The next data frame, if it is complete.
-    fn take(&mut self) -> Result<Option<(Operation, u64, Vec<(u32, ByteBuf)>)>, Stop> {
+    fn take(&mut self) -> Result<Option<Data>, Stop> {
         match wire::take(&mut self.buffer, MOST_FRAME_BYTES) {
             Ok(None) => Ok(None),
             Ok(Some(Frame::Data { operation, number, entries })) => {
