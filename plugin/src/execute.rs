@@ -10,7 +10,7 @@ use hetccl_runtime::{Mode, Operation};
 use crate::module::{self, ModuleState};
 use crate::prepared::Prepared;
 use crate::state::{Engine, Plugin, Verbosity};
-use crate::status;
+use crate::{shared, status};
 
 /// A nonblocking or persistent collective, from its call to the end of its request.
 pub(crate) struct Pending {
@@ -45,8 +45,15 @@ pub(crate) unsafe fn blocking(
     if let Err(code) = prepared.begin() {
         return code;
     }
+    // SAFETY: the caller's promise.
+    if let Some(outcome) = unsafe { shared::run(plugin, state, &prepared) } {
+        return match outcome {
+            Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
+            Err(code) => code,
+        };
+    }
     // SAFETY: the buffers outlive this call, and it waits for the end.
-    let outcome = unsafe { run(plugin, state, &prepared) };
+    let outcome = unsafe { run(plugin, state, &prepared.request(Mode::Blocking)) };
     match outcome {
         Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
         Err(error) => {
@@ -57,20 +64,21 @@ pub(crate) unsafe fn blocking(
     }
 }
 
+/// Runs a request over the communicator's wire.
+///
 /// # Safety
-/// As for [`blocking`].
-unsafe fn run(
+/// The request's buffers are as MPI demands until this returns.
+pub(crate) unsafe fn run(
     plugin: &Plugin,
     state: &ModuleState,
-    prepared: &Prepared,
+    request: &hetccl_runtime::Request<'_>,
 ) -> Result<(), hetccl_runtime::Error> {
     let mut guard = plugin.lock();
     let engine = &mut *guard;
     let communicator = state.communicator(engine);
     // SAFETY: the caller's promise.
-    let mut operation =
-        unsafe { engine.process.start(communicator, &prepared.request(Mode::Blocking)) }?;
-    tell(plugin, engine, state, &operation, prepared);
+    let mut operation = unsafe { engine.process.start(communicator, request) }?;
+    tell(plugin, engine, state, &operation, request);
     // Without UCX nothing moves but in Open MPI's own progress.
     let polls = match engine.process.fabric() {
         Some(_) => plugin.settings.polls_before_progress,
@@ -194,7 +202,8 @@ unsafe fn start(request: Request) {
             engine.process.start(communicator, &pending.prepared.request(pending.prepared.mode()))
         } {
             Ok(mut operation) => {
-                tell(plugin, engine, state, &operation, &pending.prepared);
+                let asked = pending.prepared.request(Mode::Blocking);
+                tell(plugin, engine, state, &operation, &asked);
                 match engine.process.poll(state.communicator(engine), &mut operation) {
                     Ok(false) => {
                         engine.active.push(Active { operation, request });
@@ -350,10 +359,9 @@ fn tell(
     engine: &mut Engine,
     state: &ModuleState,
     operation: &Operation,
-    prepared: &Prepared,
+    request: &hetccl_runtime::Request<'_>,
 ) {
     if plugin.verbosity >= Verbosity::ALGORITHM && state.group.rank.0 == 0 {
-        let request = prepared.request(Mode::Blocking);
         let bytes = hetccl_core::payload_bytes(request.call, request.element_bytes);
         let collective: Collective = request.call.collective;
         let path = state.communicator(engine).path();

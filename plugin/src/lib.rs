@@ -13,6 +13,7 @@ mod execute;
 mod module;
 mod prepared;
 mod reduction;
+mod shared;
 mod state;
 mod status;
 mod view;
