@@ -12,6 +12,7 @@ mod entry;
 mod execute;
 mod module;
 mod prepared;
+mod quick;
 mod reduction;
 mod shared;
 mod state;

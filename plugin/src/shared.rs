@@ -21,6 +21,7 @@ use once_cell::sync::Lazy;
 use crate::execute;
 use crate::module::ModuleState;
 use crate::prepared::Prepared;
+use crate::quick::Quick;
 use crate::reduction::OpenMpiReducer;
 use crate::state::{Plugin, Verbosity};
 
@@ -32,7 +33,9 @@ const FOLDER: &str = "/dev/shm";
 pub(crate) struct Share {
     decided: AtomicBool,
     /// Owned; null where there is none.
-    lane: AtomicPtr<Lane>,
+    lane: AtomicPtr<Quick>,
+    /// The same where calls may take the short way: no algorithm is demanded, and nobody wants to hear of each call.
+    quick: AtomicPtr<Quick>,
 }
 
 impl Share {
@@ -45,17 +48,33 @@ impl Share {
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn lane(&self) -> Option<&mut Lane> {
         // SAFETY: set in `decide` from a box that only `take` takes back; the caller's promise.
-        unsafe { self.lane.load(Ordering::Acquire).as_mut() }
+        unsafe { self.lane.load(Ordering::Acquire).as_mut() }.map(|quick| &mut quick.lane)
     }
 
-    fn set(&self, lane: Option<Lane>) {
+    /// The lane, where calls may take the short way.
+    ///
+    /// # Safety
+    /// As for [`lane`](Share::lane).
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn quick(&self) -> Option<&mut Quick> {
+        // SAFETY: as in `lane`.
+        unsafe { self.quick.load(Ordering::Acquire).as_mut() }
+    }
+
+    fn set(&self, lane: Option<Lane>, quickly: bool) {
         if let Some(lane) = lane {
-            self.lane.store(Box::into_raw(Box::new(lane)), Ordering::Release);
+            let raw = Box::into_raw(Box::new(Quick::new(lane)));
+            self.lane.store(raw, Ordering::Release);
+            if quickly {
+                self.quick.store(raw, Ordering::Release);
+            }
         }
         self.decided.store(true, Ordering::Release);
     }
 
-    fn take(&self) -> Option<Box<Lane>> {
+    fn take(&self) -> Option<Box<Quick>> {
+        self.quick.store(std::ptr::null_mut(), Ordering::Release);
         let lane = self.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: made by `into_raw` in `set`, and nobody else can have taken it.
         (!lane.is_null()).then(|| unsafe { Box::from_raw(lane) })
@@ -124,7 +143,7 @@ pub(crate) fn report(state: &ModuleState, collective: Collective, error: &LaneEr
 /// Gives the lane of a communicator that goes to later ones of the same ranks.
 pub(crate) fn give_back(engine: &mut crate::state::Engine, state: &ModuleState) {
     if let Some(lane) = state.share.take() {
-        engine.lanes.put(members(state), *lane);
+        engine.lanes.put(members(state), lane.lane);
     }
 }
 
@@ -158,7 +177,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
         && (2..=MAX_RANKS).contains(&group.len())
         && !state.has_any_memory();
     if kinds.is_empty() || !possible {
-        state.share.set(None);
+        state.share.set(None, false);
         return Ok(());
     }
     let members = members(state);
@@ -173,7 +192,9 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     if lane.is_none() {
         tell_trouble(plugin, trouble.as_ref());
     }
-    state.share.set(lane);
+    let demanded = Collective::ALL.iter().any(|&c| plugin.settings.choices.is_forced(c));
+    let told = plugin.verbosity >= Verbosity::ALGORITHM;
+    state.share.set(lane, !demanded && !told);
     Ok(())
 }
 
