@@ -209,14 +209,16 @@ fn round(
     let group = state.group;
     let layout = Layout::new(group.len(), plugin.settings.shared_ring_bytes);
     let folder = Path::new(FOLDER);
-    let mut segment = None;
+    // A lane that is offered is out of the pool, so no other communicator is offered it meanwhile.
+    let (mut segment, mut used) = (None, None);
     let mut word = [0u8; WORD_BYTES];
     if group.rank.0 == 0 {
         let mut words = [NOTHING, 0, 0, pid_namespace()];
         match kind {
             None => {
-                if let Some((id, finished)) = plugin.lock().lanes.offer(members) {
-                    (words[0], words[1], words[2]) = (USED, id, finished);
+                used = plugin.lock().lanes.take_any(members);
+                if let Some(lane) = &used {
+                    (words[0], words[1], words[2]) = (USED, lane.id(), lane.finished());
                 }
             }
             Some(kind) => match Segment::create(layout, kind, folder) {
@@ -246,10 +248,10 @@ fn round(
             Err(error) => *trouble = Some(error),
         }
     }
-    let have = match offer {
-        USED => plugin.lock().lanes.has(members, (id, finished)),
-        _ => segment.is_some(),
-    };
+    if offer == USED && used.is_none() {
+        used = plugin.lock().lanes.take(members, id, finished);
+    }
+    let have = used.is_some() || segment.is_some();
     // Processes of other pid namespaces can't be asked for.
     let pid = if pid_namespace() == namespace { u64::from(std::process::id()) } else { 0 };
     let votes = collect(plugin, state, [u64::from(have), pid])?;
@@ -257,10 +259,13 @@ fn round(
         segment.seal();
     }
     if votes.iter().any(|vote| vote[0] == 0) {
+        if let Some(lane) = used {
+            plugin.lock().lanes.put(members.clone(), lane);
+        }
         return Ok(None);
     }
-    if offer == USED {
-        return Ok(plugin.lock().lanes.take(members, id));
+    if used.is_some() {
+        return Ok(used);
     }
     let mut pids: Vec<i32> = votes.iter().map(|vote| vote[1] as i32).collect();
     if pids.contains(&0) {

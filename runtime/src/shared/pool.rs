@@ -22,22 +22,21 @@ impl Pool {
         Pool { most_bytes, ..Pool::default() }
     }
 
-    /// The number, and the count of finished collectives, of a lane between these processes.
-    pub fn offer(&self, members: &Members) -> Option<(u64, u64)> {
-        self.lanes.get(members)?.last().map(|lane| (lane.id(), lane.finished()))
+    /// Takes out a lane between these processes, to be offered to the others.
+    pub fn take_any(&mut self, members: &Members) -> Option<Lane> {
+        let last = self.lanes.get(members)?.len().checked_sub(1)?;
+        self.take_at(members, last)
     }
 
-    /// Whether the lane that somebody offers is here.
-    pub fn has(&self, members: &Members, offer: (u64, u64)) -> bool {
-        self.lanes
-            .get(members)
-            .is_some_and(|lanes| lanes.iter().any(|lane| (lane.id(), lane.finished()) == offer))
+    /// Takes out the lane that somebody offers, by its number and count of finished collectives, if it is here.
+    pub fn take(&mut self, members: &Members, id: u64, finished: u64) -> Option<Lane> {
+        let lanes = self.lanes.get(members)?;
+        let index = lanes.iter().position(|lane| (lane.id(), lane.finished()) == (id, finished))?;
+        self.take_at(members, index)
     }
 
-    /// Takes out a lane that is here.
-    pub fn take(&mut self, members: &Members, id: u64) -> Option<Lane> {
+    fn take_at(&mut self, members: &Members, index: usize) -> Option<Lane> {
         let lanes = self.lanes.get_mut(members)?;
-        let index = lanes.iter().position(|lane| lane.id() == id)?;
         let lane = lanes.swap_remove(index);
         if lanes.is_empty() {
             self.lanes.remove(members);

@@ -361,10 +361,14 @@ fn a_lane_comes_back_from_the_pool_where_it_was() {
     let lane = make();
     let id = lane.id();
     pool.put(Arc::clone(&members), lane);
-    assert_eq!(pool.offer(&members), Some((id, 0)));
-    assert!(!pool.has(&members, (id, 1)) && pool.has(&members, (id, 0)));
+    assert!(pool.take(&members, id, 1).is_none());
+    let lane = pool.take(&members, id, 0).unwrap();
+    assert!(pool.take_any(&members).is_none());
+    pool.put(Arc::clone(&members), lane);
+    // There is room for one.
     pool.put(Arc::clone(&members), make());
-    assert!(pool.take(&members, id).is_some() && pool.offer(&members).is_none());
+    assert_eq!(pool.take_any(&members).map(|lane| lane.id()), Some(id));
+    assert!(pool.take_any(&members).is_none());
 }
 
 #[test]
