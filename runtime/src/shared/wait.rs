@@ -6,9 +6,9 @@ use std::hint::spin_loop;
 /// Looks at the memory before the core is given away, where every rank has one.
 const SPINS: u32 = 4000;
 /// The same where ranks share cores: the one waited for may need this one.
-const SPINS_OVERSUBSCRIBED: u32 = 40;
+const SPINS_OVERSUBSCRIBED: u32 = 8;
 /// Yields between two rounds of the front end's progress.
-const YIELDS: u32 = 8;
+const YIELDS: u32 = 32;
 /// Rounds of progress between two looks at whether the peer still lives.
 const ROUNDS_PER_LOOK: u32 = 4096;
 
