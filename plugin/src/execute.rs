@@ -224,8 +224,8 @@ unsafe fn start(request: Request) {
     };
     match outcome {
         None => plugin.listen(),
-        // SAFETY: the request is ours, and its operation has ended.
-        Some(outcome) => unsafe { finish(request, code_of(outcome)) },
+        // SAFETY: the request is ours, and its operation has ended; the program can't have let go of it yet.
+        Some(outcome) => unsafe { finish_kept(request, code_of(outcome)) },
     }
 }
 
@@ -236,8 +236,9 @@ fn poll_briefly(
     state: &ModuleState,
     operation: &mut Operation,
 ) -> Result<bool, hetccl_runtime::Error> {
-    // Without UCX nothing moves but in Open MPI's own progress.
-    let polls = if engine.process.fabric().is_some() { POLLS_AT_START } else { 1 };
+    // Without UCX nothing moves but in Open MPI's own progress, and where ranks share cores the peer may need this one.
+    let alone_on_its_core = engine.process.fabric().is_some() && !shared::is_oversubscribed();
+    let polls = if alone_on_its_core { POLLS_AT_START } else { 1 };
     for _ in 1..polls {
         if engine.process.poll(state.communicator(engine), operation)? {
             return Ok(true);
@@ -255,15 +256,13 @@ fn code_of(outcome: Result<(), hetccl_runtime::Error>) -> c_int {
 ///
 /// # Safety
 /// The request is ours and active, and its operation is no longer in the engine.
-unsafe fn finish(request: Request, mut code: c_int) {
-    // SAFETY: the operation has ended: nobody else has the state.
-    let pending = unsafe { pending(request) };
-    if code == status::SUCCESS {
-        code = pending.prepared.end().map_or_else(|code| code, |()| code);
-    }
+unsafe fn finish(request: Request, code: c_int) {
+    // SAFETY: the caller's promise.
+    let code = unsafe { spread_output(request, code) };
     let freed = {
         let _engine = Plugin::get().lock();
-        pending.freed
+        // SAFETY: the lock is held.
+        unsafe { pending(request) }.freed
     };
     if freed {
         // SAFETY: the program has let go of it.
@@ -271,6 +270,26 @@ unsafe fn finish(request: Request, mut code: c_int) {
     }
     // From here on the program may free the request.
     request.complete(code);
+}
+
+/// As [`finish`], for a request that the program has not let go of.
+///
+/// # Safety
+/// As for [`finish`].
+unsafe fn finish_kept(request: Request, code: c_int) {
+    // SAFETY: the caller's promise.
+    let code = unsafe { spread_output(request, code) };
+    request.complete(code);
+}
+
+/// # Safety
+/// As for [`finish`].
+unsafe fn spread_output(request: Request, code: c_int) -> c_int {
+    if code != status::SUCCESS {
+        return code;
+    }
+    // SAFETY: the operation has ended: nobody else has the state.
+    unsafe { pending(request) }.prepared.end().map_or_else(|code| code, |()| code)
 }
 
 /// # Safety
@@ -296,7 +315,8 @@ unsafe extern "C" fn start_all(count: usize, requests: *mut *mut sys::ompi_reque
 unsafe extern "C" fn free(request: *mut *mut sys::ompi_request_t) -> c_int {
     // SAFETY: Open MPI passes a request of ours.
     let ours = unsafe { Request::from_raw(*request) };
-    let complete = {
+    // A request that is complete stays so; only one that is not may be completed by somebody else meanwhile.
+    let complete = ours.is_complete() || {
         let _engine = Plugin::get().lock();
         let complete = ours.is_complete();
         if !complete {
@@ -306,6 +326,7 @@ unsafe extern "C" fn free(request: *mut *mut sys::ompi_request_t) -> c_int {
         complete
     };
     if complete {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         // SAFETY: complete or never started, and the program lets go of it here.
         unsafe { delete(ours) };
     }

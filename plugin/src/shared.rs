@@ -13,7 +13,7 @@ use hetccl_core::{Call, Collective, Group, Layout as Blocks, Region, Root};
 use hetccl_mca::{progress, sys};
 use hetccl_runtime::shared::{
     Descriptor, Lane, LaneError, Layout, MAX_RANKS, Members, Segment, SegmentError, SegmentKind,
-    Waiter, is_oversubscribed,
+    Waiter,
 };
 use hetccl_runtime::{Mode, Request, SharedMemory};
 use once_cell::sync::Lazy;
@@ -272,15 +272,19 @@ fn round(
         pids.clear();
     }
     Ok(segment.map(|segment| {
-        let waiter = Waiter::new(progress, *OVERSUBSCRIBED);
+        let waiter = Waiter::new(progress, is_oversubscribed());
         Lane::new(segment, group.rank.index(), pids, waiter)
     }))
 }
 
 /// Whether this node has more ranks of the job than cores.
+pub(crate) fn is_oversubscribed() -> bool {
+    *OVERSUBSCRIBED
+}
+
 static OVERSUBSCRIBED: Lazy<bool> = Lazy::new(|| {
     let local = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|n| n.parse().ok());
-    is_oversubscribed(local.unwrap_or(1))
+    hetccl_runtime::shared::is_oversubscribed(local.unwrap_or(1))
 });
 
 /// What tells pid namespaces apart; 0 where it can't be known.

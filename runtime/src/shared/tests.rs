@@ -349,6 +349,19 @@ fn a_random_mixture_keeps_all_in_step() {
 }
 
 #[test]
+fn who_waits_for_a_process_that_is_gone_hears_of_it() {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let gone = child.id() as i32;
+    child.wait().unwrap();
+    let layout = Layout::new(2, 32 << 10);
+    let (segment, _) =
+        Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
+    let pids = vec![std::process::id() as i32, gone];
+    let mut lane = Lane::new(segment, 0, pids, Waiter::new(|| (), true));
+    assert_eq!(lane.barrier(), Err(LaneError::PeerGone { peer: 1 }));
+}
+
+#[test]
 fn a_lane_comes_back_from_the_pool_where_it_was() {
     let layout = Layout::new(2, 32 << 10);
     let make = || {
