@@ -174,7 +174,8 @@ impl Lane {
 
     /// Bytes per piece, for messages of `parts` pieces a round: a round fills half of the ring at most.
     pub(super) fn piece_bytes(&self, parts: usize) -> usize {
-        (self.layout.ring_bytes() / (2 * parts.max(1)) & !(LINE - 1)).min(self.chunk_bytes())
+        let share = self.layout.ring_bytes() / (2 * parts.max(1));
+        (share & !(LINE - 1)).min(self.chunk_bytes())
     }
 
     #[inline]

@@ -150,23 +150,26 @@ fn movements_of_every_length() {
                 let len = count * 8;
                 let mine = contribution(me, count);
                 let mut out = contribution(if me == root { me } else { 99 }, count);
-                // SAFETY: the buffers have what the lengths say, here and below.
+                // SAFETY: the buffers have what the lengths say.
                 unsafe { lane.bcast(bytes_mut(&mut out).cast(), len, root) }.unwrap();
                 assert_eq!(out, contribution(root, count), "bcast");
                 let mut out = vec![-1.0; count * n];
                 let at = bytes_mut(&mut out);
                 let into = |r: usize| (at.wrapping_add(r * len), len);
+                // SAFETY: as above.
                 unsafe { lane.gather((bytes(&mine), len), into, root, true) }.unwrap();
                 let everything: Vec<f64> = (0..n).flat_map(|r| contribution(r, count)).collect();
                 if me == root {
                     assert_eq!(out, everything, "gather");
                 }
                 out.fill(-2.0);
+                // SAFETY: as above.
                 unsafe { lane.allgather((bytes(&mine), len), into) }.unwrap();
                 assert_eq!(out, everything, "allgather of {count}");
                 let mut block = vec![-1.0; count];
                 let to = (bytes_mut(&mut block), len);
                 let from = |r: usize| (into(r).0.cast_const(), len);
+                // SAFETY: as above.
                 unsafe { lane.scatter(to, from, root, true) }.unwrap();
                 assert_eq!(block, mine, "scatter");
                 lane.barrier().unwrap();
