@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hetccl_runtime::core::Collective;
 use hetccl_runtime::core::algorithms::{self, Scope};
-use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, TransportChoice};
+use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, SharedMemory, TransportChoice};
 use serde::Serialize;
 
 #[derive(clap::Args)]
@@ -214,6 +214,14 @@ fn setting_list() -> Vec<SettingInfo> {
             "transport",
             "auto",
             format!("What carries messages: {}", TransportChoice::NAMES.join(", ")),
+        ),
+        word(
+            "shared_memory",
+            "auto",
+            format!(
+                "Memory that ranks of one node share for blocking collectives: {}",
+                SharedMemory::NAMES.join(", ")
+            ),
         ),
         word(
             "gpus",

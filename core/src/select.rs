@@ -29,6 +29,12 @@ impl Choices {
         }
         Ok(())
     }
+
+    /// Whether an algorithm has been demanded for a collective.
+    #[inline]
+    pub fn is_forced(&self, collective: Collective) -> bool {
+        self.forced[collective as usize].is_some()
+    }
 }
 
 /// One line of the table: for calls of at most this many ranks and bytes, this algorithm.

@@ -10,7 +10,6 @@
 //! would have it.
 
 mod block;
-mod ccl;
 mod cuda;
 mod driver;
 mod error;
@@ -24,7 +23,6 @@ mod ring;
 mod vendor;
 
 pub use block::Block;
-pub use ccl::{CclError, VendorCcl};
 pub use driver::{
     Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
     Stream,

@@ -36,6 +36,13 @@ impl DatatypeRef {
         unsafe { sys::hetccl_datatype_size(self.as_ptr()) }
     }
 
+    /// Bytes of an element, for one of MPI's own datatypes whose elements have no gaps in and between them.
+    #[inline]
+    pub fn plain_bytes(self) -> Option<usize> {
+        // SAFETY: the datatype is live (`from_raw`).
+        usize::try_from(unsafe { sys::hetccl_datatype_plain(self.as_ptr()) }).ok()
+    }
+
     /// Bytes from one element to the next; may be zero or negative.
     pub fn extent_bytes(self) -> isize {
         let (mut lb, mut extent) = (0, 0);

@@ -161,6 +161,15 @@ size_t hetccl_datatype_size(ompi_datatype_t *type)
     return size;
 }
 
+ptrdiff_t hetccl_datatype_plain(ompi_datatype_t *type)
+{
+    const opal_datatype_t *super = &type->super;
+    ptrdiff_t size = (ptrdiff_t) super->size;
+    bool plain = ompi_datatype_is_predefined(type) && 0 == super->lb && 0 == super->true_lb && size == super->ub
+                 && size == super->true_ub && (super->flags & OPAL_DATATYPE_FLAG_CONTIGUOUS);
+    return plain ? size : -1;
+}
+
 void hetccl_datatype_extent(ompi_datatype_t *type, ptrdiff_t *lb, ptrdiff_t *extent)
 {
     ompi_datatype_get_extent(type, lb, extent);

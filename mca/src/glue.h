@@ -61,6 +61,8 @@ int hetccl_topology_neighbors(ompi_communicator_t *comm, int *sources, int *dest
 /* ---- datatypes ---- */
 
 size_t hetccl_datatype_size(ompi_datatype_t *type);
+/* Bytes of an element of a predefined type without gaps, or -1. */
+ptrdiff_t hetccl_datatype_plain(ompi_datatype_t *type);
 void hetccl_datatype_extent(ompi_datatype_t *type, ptrdiff_t *lb, ptrdiff_t *extent);
 void hetccl_datatype_true_extent(ompi_datatype_t *type, ptrdiff_t *lb, ptrdiff_t *extent);
 bool hetccl_datatype_contiguous(ompi_datatype_t *type, size_t count);

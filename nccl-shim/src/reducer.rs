@@ -26,7 +26,9 @@ impl ExternalReducer for Float8Reducer {
             (std::slice::from_raw_parts(left, count), std::slice::from_raw_parts_mut(inout, count))
         };
         let op = OPERATIONS[operation % OPERATIONS.len()];
-        let (widen, narrow): (fn(u8) -> f32, fn(f32) -> u8) = if operation < OPERATIONS.len() {
+        type Widen = fn(u8) -> f32;
+        type Narrow = fn(f32) -> u8;
+        let (widen, narrow): (Widen, Narrow) = if operation < OPERATIONS.len() {
             (widen_e4m3, |value| narrow(value, 4, 3, 448.0))
         } else {
             (widen_e5m2, |value| narrow(value, 5, 2, 57344.0))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use hetccl_core::Collective;
 use hetccl_core::algorithms::{self, Scope};
 use hetccl_mca::{CommunicatorRef, ParameterError, Parameters, named_in_coll, sys};
-use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, TransportChoice};
+use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, SharedMemory, TransportChoice};
 
 use crate::module;
 use crate::state::{Plugin, Verbosity};
@@ -121,6 +121,17 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
         )
         .map_err(refused)?;
     settings.transport = TransportChoice::ALL[transport];
+    let shared = parameters
+        .word(
+            "shared_memory",
+            "Whether blocking collectives of host buffers between ranks of one node go through memory that they share. \
+             auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be had. \
+             anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded uses the wire",
+            2,
+            SharedMemory::NAMES,
+        )
+        .map_err(refused)?;
+    settings.shared_memory = SharedMemory::ALL[shared];
     let gpus = parameters
         .word(
             "gpus",

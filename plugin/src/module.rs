@@ -4,12 +4,14 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::os::raw::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hetccl_core::Group;
 use hetccl_mca::{CommunicatorRef, ModuleRef, new_module, sys};
 use hetccl_runtime::{Communicator, Wire};
 
 use crate::collective;
+use crate::shared::Share;
 use crate::state::{Engine, Plugin};
 use crate::{status, wire};
 
@@ -17,6 +19,9 @@ use crate::{status, wire};
 pub(crate) struct ModuleState {
     pub(crate) comm: CommunicatorRef,
     pub(crate) group: Group,
+    pub(crate) share: Share,
+    /// Some rank may have device memory; the same on all ranks.
+    any_memory: AtomicBool,
     communicator: UnsafeCell<Communicator>,
 }
 
@@ -26,6 +31,11 @@ unsafe impl Send for ModuleState {}
 unsafe impl Sync for ModuleState {}
 
 impl ModuleState {
+    /// Whether some rank may have device memory.
+    pub(crate) fn has_any_memory(&self) -> bool {
+        self.any_memory.load(Ordering::Acquire)
+    }
+
     /// The runtime's communicator; the engine shows that the caller holds the lock.
     #[inline]
     #[allow(clippy::mut_from_ref)]
@@ -41,6 +51,8 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
     let state = Arc::new(ModuleState {
         comm,
         group,
+        share: Share::default(),
+        any_memory: AtomicBool::new(true),
         // The wire comes when Open MPI enables the module: then the communicator can be used.
         communicator: UnsafeCell::new(Communicator::new(comm.context(), group, Wire::Alone)),
     });
@@ -90,6 +102,7 @@ unsafe extern "C" fn drop_state(state: *mut c_void) {
     // Operations keep their communicator, so only those of one that Open MPI takes down itself, such as
     // MPI_COMM_WORLD at the end, are left. Nothing can finish them any more.
     crate::execute::abandon(&mut engine, &state);
+    crate::shared::give_back(&mut engine, &state);
     drop(state);
 }
 
@@ -107,6 +120,7 @@ unsafe extern "C" fn enable(
     match chosen {
         Ok(Ok(wire::Choice { wire, any_memory, direct, one_device })) => {
             let plugin = Plugin::get();
+            state.any_memory.store(any_memory, Ordering::Release);
             let uses_ucx = matches!(wire, Wire::Ucx(_));
             {
                 let engine = plugin.lock();

@@ -45,7 +45,7 @@ pub(crate) fn translate(op: OpRef, datatype: DatatypeRef) -> (Reduction, Option<
 }
 
 /// Logic and bits are for integers.
-fn defined(op: ReductionOp, datatype: Datatype) -> bool {
+pub(crate) fn defined(op: ReductionOp, datatype: Datatype) -> bool {
     use ReductionOp::{Max, Min, Prod, Sum};
     datatype.is_integer() || matches!(op, Sum | Prod | Min | Max)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hetccl_mca::{coll_verbose, modex_put, register_progress, unregister_progress};
 use hetccl_runtime::gpu::Gpus;
+use hetccl_runtime::shared::Pool;
 use hetccl_runtime::{GpuChoice, Process, Settings, TransportChoice};
 use once_cell::sync::OnceCell;
 
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     pub(crate) process: Process,
     /// Nonblocking operations under way, oldest first.
     pub(crate) active: Vec<Active>,
+    /// Shared memory of communicators that are gone.
+    pub(crate) lanes: Pool,
     /// What has been told already, at [`Verbosity::ALGORITHM`].
     pub(crate) told: HashSet<(usize, &'static str, &'static str, usize)>,
 }
@@ -69,6 +72,7 @@ impl Plugin {
             engine: Mutex::new(Engine {
                 process: Process::new(settings.clone(), Box::new(OpenMpiReducer)),
                 active: Vec::new(),
+                lanes: Pool::new(settings.shared_keep_bytes),
                 told: HashSet::new(),
             }),
             settings,

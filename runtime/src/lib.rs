@@ -3,7 +3,8 @@
 //!
 //! A front end translates its call into a [`Request`], hands it to [`Process::start`], and polls the
 //! [`Operation`] until it has finished; blocking, nonblocking and persistent collectives differ only in who polls.
-//! Nothing in this crate blocks, makes threads or reads the clock; the front end holds a `Process` under one lock.
+//! Nothing of that blocks, makes threads or reads the clock; the front end holds a `Process` under one lock. Blocking
+//! collectives of ranks of one node go through [`shared`] memory instead, without the lock.
 
 mod communicator;
 mod devices;
@@ -18,6 +19,7 @@ mod resident;
 mod schedules;
 mod scratch;
 mod settings;
+pub mod shared;
 mod staging;
 mod waiting;
 
@@ -31,5 +33,5 @@ pub use probe::{Ucx, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
-    GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, TransportChoice,
+    GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, SharedMemory, TransportChoice,
 };

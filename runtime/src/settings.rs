@@ -66,11 +66,31 @@ words! {
     }
 }
 
+words! {
+    /// Whether ranks of one node share memory for blocking collectives, and how they get it.
+    SharedMemory {
+        /// An anonymous file, or a file in `/dev/shm` where that can't be.
+        Auto = "auto",
+        /// An anonymous file, or none.
+        Anonymous = "anonymous",
+        /// A file in `/dev/shm`, or none.
+        File = "file",
+        /// None: all messages go over the wire.
+        Off = "off",
+    }
+}
+
 /// The settings of a process; all ranks of a job must have the same.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which wire.
     pub transport: TransportChoice,
+    /// Memory that ranks of one node share.
+    pub shared_memory: SharedMemory,
+    /// Most bytes of each rank's ring in a shared segment.
+    pub shared_ring_bytes: usize,
+    /// Most bytes of unused shared segments that are kept.
+    pub shared_keep_bytes: usize,
     /// Whether GPUs are looked for.
     pub gpus: GpuChoice,
     /// How device buffers reach each other.
@@ -103,6 +123,9 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             transport: TransportChoice::Auto,
+            shared_memory: SharedMemory::Auto,
+            shared_ring_bytes: 256 << 10,
+            shared_keep_bytes: 16 << 20,
             gpus: GpuChoice::Auto,
             gpu_path: GpuPath::Auto,
             gpu_resident_bytes: 256 << 10,
@@ -120,8 +143,9 @@ impl Default for Settings {
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport`, `gpus`, `gpu_path` and one
-/// `<collective>_algorithm` per collective) have lists of their own: [`TransportChoice::NAMES`], [`GpuChoice::NAMES`],
+/// A numeric setting as front ends register it. The word settings (`transport`, `shared_memory`, `gpus`, `gpu_path` and one
+/// `<collective>_algorithm` per collective) have lists of their own: [`TransportChoice::NAMES`],
+/// [`SharedMemory::NAMES`], [`GpuChoice::NAMES`],
 /// [`GpuPath::NAMES`] and [`hetccl_core::algorithms::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -146,6 +170,23 @@ pub const SETTINGS: &[Setting] = &[
         min: 256,
         get: |s| s.chunk_bytes,
         set: |s, v| s.chunk_bytes = v,
+    },
+    Setting {
+        name: "shared_ring_bytes",
+        help: "Most bytes of each rank's ring in the memory that the ranks of a communicator inside one node share, at \
+               least 32768; a segment has 2 MiB of rings and 64 KiB a rank at most. Messages that fit a ring's eighth go \
+               in one piece. 262144 is what two cores' second-level caches hold together",
+        min: 32 << 10,
+        get: |s| s.shared_ring_bytes,
+        set: |s, v| s.shared_ring_bytes = v,
+    },
+    Setting {
+        name: "shared_keep_bytes",
+        help: "Most bytes of shared segments of freed communicators that a process keeps for later communicators of the \
+               same ranks; 0 gives all of them back at once",
+        min: 0,
+        get: |s| s.shared_keep_bytes,
+        set: |s, v| s.shared_keep_bytes = v,
     },
     Setting {
         name: "scratch_keep_bytes",

@@ -1,4 +1,5 @@
-//! The C programs of `tests/c` under `mpirun --mca coll hetccl`, on each transport and several numbers of ranks.
+//! The C programs of `tests/c` under `mpirun --mca coll hetccl`, on each way that messages can take and several numbers of
+//! ranks.
 
 use std::time::Duration;
 
@@ -8,24 +9,28 @@ use xtask::mpi::{self, Library};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// How blocking collectives travel inside the node: by each wire, and by shared memory of each kind over each wire.
+const WAYS: [(&str, &str); 4] =
+    [("ucx", "off"), ("pml", "off"), ("ucx", "anonymous"), ("pml", "file")];
+
 /// Runs a program everywhere; it fails itself when a check fails.
 fn everywhere(name: &str, ranks: &[usize], arguments: &[&str]) {
     let Some(prefix) = prefix(name) else { return };
     let program = program(name);
     let mut checks = 0;
-    for transport in TRANSPORTS {
+    for (transport, shared) in WAYS {
         for &ranks in ranks {
-            let library = Library::Hetccl { prefix, transport };
-            let text = mpi::run(library, ranks, LIMIT, &program, arguments)
-                .unwrap_or_else(|error| panic!("{error:#}"));
+            let way = format!("{name} on {ranks} ranks over {transport}, shared memory {shared}");
+            let mut command = mpi::mpirun(Library::Hetccl { prefix, transport }, ranks, LIMIT);
+            command.args(["--mca", "coll_hetccl_shared_memory", shared]);
+            let output = command::output(command.arg(&program).args(arguments)).unwrap();
+            assert!(output.status.success(), "{way}:\n{}", command::tail(&output));
+            let text = String::from_utf8_lossy(&output.stdout);
             for line in text.lines().filter(|line| line.starts_with("SKIPPED")) {
-                println!("{line} ({name}, {ranks} ranks, {transport})");
+                println!("{line} ({way})");
             }
             let passed = text.lines().filter(|line| line.starts_with("ok ")).count();
-            assert!(
-                passed > 0,
-                "{name} checked nothing on {ranks} ranks over {transport}:\n{text}"
-            );
+            assert!(passed > 0, "{way} checked nothing:\n{text}");
             checks += passed;
         }
     }
@@ -45,6 +50,11 @@ fn layouts() {
 #[test]
 fn requests_and_threads() {
     everywhere("requests", &[1, 2, 3, 4, 5], &[]);
+}
+
+#[test]
+fn shared_memory() {
+    everywhere("shared", &[2, 3, 8], &[]);
 }
 
 #[test]

@@ -194,7 +194,9 @@ pub unsafe fn split(
     let (library, device) = (parent.library, parent.device);
     let comm = Comm::new(library, device, nonblocking);
     let secret = live.secret;
-    let ask = move || -> Result<(Seat, Vec<(c_int, c_int, Card)>), Failure> {
+    /// Color, key and card of every rank of the parent.
+    type Answers = Vec<(c_int, c_int, Card)>;
+    let ask = move || -> Result<(Seat, Answers), Failure> {
         let seat = init::sit(library, device)?;
         let mut own = color.to_le_bytes().to_vec();
         own.extend_from_slice(&key.to_le_bytes());

@@ -21,7 +21,7 @@ crate::entry::entries! {
         rcounts: *const c_int,
         displacements: *const c_int,
         rdtype: MpiDatatype,
-    ) => translate
+    ) => translate, quick: crate::quick::allgatherv
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -20,7 +20,7 @@ crate::entry::entries! {
         rbuf: *mut c_void,
         rcount: c_int,
         rdtype: MpiDatatype,
-    ) => translate
+    ) => translate, quick: crate::quick::alltoall
 }
 
 unsafe fn translate(

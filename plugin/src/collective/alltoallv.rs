@@ -23,7 +23,7 @@ crate::entry::entries! {
         rcounts: *const c_int,
         rdispls: *const c_int,
         rdtype: MpiDatatype,
-    ) => translate
+    ) => translate, quick: crate::quick::alltoallv
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -13,10 +13,10 @@ use crate::module::ModuleState;
 use crate::view::Elements;
 
 /// Open MPI's datatype handle in a signature.
-pub(super) type MpiDatatype = *mut sys::ompi_datatype_t;
+pub(crate) type MpiDatatype = *mut sys::ompi_datatype_t;
 
 /// Open MPI's operation handle in a signature.
-pub(super) type MpiOp = *mut sys::ompi_op_t;
+pub(crate) type MpiOp = *mut sys::ompi_op_t;
 
 /// `MPI_PROC_NULL` and `MPI_ROOT`, as Open MPI numbers them.
 const PROC_NULL: c_int = -2;
@@ -29,7 +29,7 @@ pub(super) fn count(value: c_int) -> usize {
 
 /// Whether a reduction finds its contribution where its result goes. MPI programs say `MPI_IN_PLACE`; Open MPI itself
 /// also passes the same address twice.
-pub(super) fn shares_buffer(sbuf: *const c_void, rbuf: *mut c_void) -> bool {
+pub(crate) fn shares_buffer(sbuf: *const c_void, rbuf: *mut c_void) -> bool {
     is_in_place(sbuf) || (sbuf.addr() == rbuf.addr() && !sbuf.is_null())
 }
 

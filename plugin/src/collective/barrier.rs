@@ -9,7 +9,7 @@ use crate::prepared::Prepared;
 use crate::state::Plugin;
 
 crate::entry::entries! {
-    () => translate
+    () => translate, quick: crate::quick::barrier
 }
 
 /// # Safety

@@ -13,7 +13,7 @@ use crate::state::Plugin;
 use crate::view::{Elements, View};
 
 crate::entry::entries! {
-    (buffer: *mut c_void, n: c_int, datatype: MpiDatatype, root: c_int) => translate
+    (buffer: *mut c_void, n: c_int, datatype: MpiDatatype, root: c_int) => translate, quick: crate::quick::bcast
 }
 
 unsafe fn translate(

@@ -24,7 +24,7 @@ crate::entry::entries! {
         displacements: *const c_int,
         rdtype: MpiDatatype,
         root: c_int,
-    ) => translate
+    ) => translate, quick: crate::quick::gatherv
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -31,6 +31,8 @@ mod whole_vector;
 
 use hetccl_mca::sys;
 
+pub(crate) use arguments::{MpiDatatype, MpiOp, shares_buffer};
+
 /// Puts the three entries of each collective into a module's table.
 macro_rules! slots {
     ($table:ident: $($module:ident => $blocking:ident, $nonblocking:ident, $persistent:ident;)*) => {

@@ -20,7 +20,7 @@ crate::entry::entries! {
         datatype: MpiDatatype,
         op: MpiOp,
         root: c_int,
-    ) => translate
+    ) => translate, quick: crate::quick::reduce
 }
 
 unsafe fn translate(

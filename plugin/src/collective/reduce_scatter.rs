@@ -19,7 +19,7 @@ crate::entry::entries! {
         counts: *const c_int,
         datatype: MpiDatatype,
         op: MpiOp,
-    ) => translate
+    ) => translate, quick: crate::quick::reduce_scatter
 }
 
 unsafe fn translate(

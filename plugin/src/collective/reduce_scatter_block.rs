@@ -13,7 +13,7 @@ use crate::state::Plugin;
 use crate::view::{Elements, View};
 
 crate::entry::entries! {
-    (sbuf: *const c_void, rbuf: *mut c_void, n: c_int, datatype: MpiDatatype, op: MpiOp) => translate
+    (sbuf: *const c_void, rbuf: *mut c_void, n: c_int, datatype: MpiDatatype, op: MpiOp) => translate, quick: crate::quick::reduce_scatter_block
 }
 
 unsafe fn translate(

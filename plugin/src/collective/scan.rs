@@ -11,7 +11,7 @@ use crate::module::ModuleState;
 use crate::prepared::Prepared;
 
 crate::entry::entries! {
-    (sbuf: *const c_void, rbuf: *mut c_void, n: c_int, datatype: MpiDatatype, op: MpiOp) => translate
+    (sbuf: *const c_void, rbuf: *mut c_void, n: c_int, datatype: MpiDatatype, op: MpiOp) => translate, quick: crate::quick::scan
 }
 
 unsafe fn translate(

@@ -21,7 +21,7 @@ crate::entry::entries! {
         rcount: c_int,
         rdtype: MpiDatatype,
         root: c_int,
-    ) => translate
+    ) => translate, quick: crate::quick::scatter
 }
 
 #[allow(clippy::too_many_arguments)]

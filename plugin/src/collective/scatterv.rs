@@ -24,7 +24,7 @@ crate::entry::entries! {
         rcount: c_int,
         rdtype: MpiDatatype,
         root: c_int,
-    ) => translate
+    ) => translate, quick: crate::quick::scatterv
 }
 
 #[allow(clippy::too_many_arguments)]

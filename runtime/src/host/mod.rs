@@ -2,6 +2,8 @@
 
 mod reduce;
 
+pub(crate) use reduce::reduce as reduce_predefined;
+
 use hetccl_core::{Device, Handle, Posted, Reduction, Region, TransportError};
 
 /// Computes the reductions that only the front end knows: user functions and its own datatypes.
@@ -42,7 +44,12 @@ impl Device for HostDevice {
                 unsafe { reduce::reduce(op, datatype, read(left), read(right), write(into), count) }
             }
             Reduction::External(operation) => {
-                self.reduce_external(operation, left, right, into, count)
+                let (left, right, len_bytes) = (read(left), read(right), into.len_bytes);
+                let external = &*self.external;
+                // SAFETY: as for `copy`; `into` is an operand or overlaps neither.
+                unsafe {
+                    reduce_external(external, operation, left, right, write(into), count, len_bytes)
+                }
             }
         }
         Ok(Posted::Done)
@@ -53,34 +60,33 @@ impl Device for HostDevice {
     }
 }
 
-impl HostDevice {
-    /// The front end's functions have two operands: the result replaces the right one.
-    fn reduce_external(
-        &mut self,
-        operation: usize,
-        left: Region,
-        right: Region,
-        into: Region,
-        count: usize,
-    ) {
-        let len_bytes = into.len_bytes;
-        if into.address == left.address && into.address != right.address {
+/// `into[i] = left[i] op right[i]` for a front end's own operation. Its functions have two operands: the result replaces the
+/// right one.
+///
+/// # Safety
+/// As [`ExternalReducer::reduce`]; all three are `len_bytes` long, and `into` is `left` or `right` or overlaps neither.
+pub(crate) unsafe fn reduce_external(
+    external: &dyn ExternalReducer,
+    operation: usize,
+    left: *const u8,
+    right: *const u8,
+    into: *mut u8,
+    count: usize,
+    len_bytes: usize,
+) {
+    // SAFETY: the caller's promise; `result` is as long as the operands.
+    unsafe {
+        if into.cast_const() == left && left != right {
             let mut result = vec![0u8; len_bytes];
-            // SAFETY: as for `copy`; `result` is as long as the operands.
-            unsafe {
-                std::ptr::copy_nonoverlapping(read(right), result.as_mut_ptr(), len_bytes);
-                self.external.reduce(operation, read(left), result.as_mut_ptr(), count);
-                std::ptr::copy_nonoverlapping(result.as_ptr(), write(into), len_bytes);
-            }
+            std::ptr::copy_nonoverlapping(right, result.as_mut_ptr(), len_bytes);
+            external.reduce(operation, left, result.as_mut_ptr(), count);
+            std::ptr::copy_nonoverlapping(result.as_ptr(), into, len_bytes);
             return;
         }
-        // SAFETY: as for `copy`; `into` is `right` or overlaps neither operand.
-        unsafe {
-            if into.address != right.address {
-                std::ptr::copy_nonoverlapping(read(right), write(into), len_bytes);
-            }
-            self.external.reduce(operation, read(left), write(into), count);
+        if into.cast_const() != right {
+            std::ptr::copy_nonoverlapping(right, into, len_bytes);
         }
+        external.reduce(operation, left, into, count);
     }
 }
 

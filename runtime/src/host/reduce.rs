@@ -12,7 +12,7 @@ use hetccl_core::{Datatype, ReductionOp};
 ///
 /// # Safety
 /// `left`, `right` and `into` point to `count` elements of `datatype`; `into` is `left` or `right` or overlaps neither.
-pub(super) unsafe fn reduce(
+pub(crate) unsafe fn reduce(
     op: ReductionOp,
     datatype: Datatype,
     left: *const u8,
