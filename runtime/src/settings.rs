@@ -132,7 +132,7 @@ impl Default for Settings {
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,
             gpu_ring_bytes: 4 << 20,
-            gpu_chunk_bytes: 8 << 20,
+            gpu_chunk_bytes: 16 << 20,
             choices: Choices::default(),
             chunk_bytes: 128 << 10,
             scratch_keep_bytes: 64 << 20,
