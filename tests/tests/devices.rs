@@ -216,14 +216,15 @@ fn ucx_with_and_without_modules_for_device_memory() {
         let output = case.output("device", &[memory.0, memory.1, "blocking", "100"]);
         output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let alone = ("HETCCL_EMULATOR_HIP_DEVICES", "0");
-    let Some(told) = path(&[alone], ("cuda", "cuda")) else { return };
+    let alone = only("CUDA");
+    let Some(told) = path(&alone, ("cuda", "cuda")) else { return };
     assert!(told.contains("not by UCX: UCX has no module for CUDA memory"), "{told}");
 
     let folder = ucx_cuda::library_folder().unwrap_or_else(|error| panic!("{error:#}"));
     let library = ("HETCCL_UCX_LIB", folder.to_str().unwrap());
+    let with_modules = [&alone[..], &[library]].concat();
     for memory in [("cuda", "cuda"), ("cuda,host", "host,cuda")] {
-        let told = path(&[alone, library], memory).unwrap_or_default();
+        let told = path(&with_modules, memory).unwrap_or_default();
         assert!(told.contains("by UCX, which reaches the device memory of every rank"), "{told}");
     }
     let told = path(&[library], ("cuda,rocm", "cuda,rocm")).unwrap_or_default();
