@@ -564,14 +564,6 @@ pub fn device_number(driver: &dyn Driver, device: u32) -> Result<u64, Error> {
     Ok(hasher.finish())
 }
 
-/// The driver of one vendor.
-///
-/// # Errors
-/// Why it can't be used here.
-pub fn open(vendor: Vendor) -> Result<Box<dyn Driver>, Error> {
-    vendor.open()
-}
-
 /// Whether this process can read a byte there, asked of the kernel, which refuses instead of faulting. Where it may not be
 /// asked, the answer is yes.
 fn readable(address: usize) -> bool {

@@ -28,7 +28,7 @@ pub use driver::{
     Stream,
 };
 pub use error::Error;
-pub use gpus::{Gpus, Lane, Order, device_number, open};
+pub use gpus::{Gpus, Lane, Order, device_number};
 pub use ipc::{Exported, host_id};
 pub use kernels::{Change, MOST_INPUTS};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};

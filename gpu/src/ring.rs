@@ -112,19 +112,26 @@ impl Mapped {
     }
 
     fn counter(&self, at: usize) -> &AtomicU64 {
-        let address = std::ptr::with_exposed_provenance::<AtomicU64>(self.address + at);
-        // SAFETY: inside page 0, aligned, mapped for as long as `self` lives, and only ever used as an atomic.
-        unsafe { &*address }
+        // SAFETY: mapped for as long as `self` lives.
+        unsafe { counter(self.address, at) }
     }
+}
 
-    fn slot(&self, piece: u64, slot_bytes: usize) -> Region {
-        let index = (piece % SLOTS as u64) as usize;
-        Region {
-            address: Address(self.address + PAGE + index * slot_bytes),
-            len_bytes: slot_bytes,
-            memory: MemoryType::Host,
-        }
-    }
+/// A counter of the ring at an address.
+///
+/// # Safety
+/// Page 0 of a ring is mapped there for `'a`.
+unsafe fn counter<'a>(address: usize, at: usize) -> &'a AtomicU64 {
+    let address = std::ptr::with_exposed_provenance::<AtomicU64>(address + at);
+    // SAFETY: the caller's promise; inside page 0, aligned, and only ever used as an atomic.
+    unsafe { &*address }
+}
+
+/// Where a piece of a ring's life is.
+fn slot(address: usize, piece: u64, slot_bytes: usize) -> Region {
+    let index = (piece % SLOTS as u64) as usize;
+    let address = Address(address + PAGE + index * slot_bytes);
+    Region { address, len_bytes: slot_bytes, memory: MemoryType::Host }
 }
 
 impl Drop for Mapped {
@@ -214,7 +221,7 @@ impl Ring {
 
     /// Where the n-th piece of the message goes.
     pub fn slot(&self, piece: u64) -> Region {
-        self.memory.slot(self.sent + piece, self.slot_bytes)
+        slot(self.memory.address, self.sent + piece, self.slot_bytes)
     }
 
     /// Lets the receiver read the first `pieces` of the message.
@@ -337,20 +344,13 @@ fn map(name: &RingName) -> Option<Mapped> {
 
 impl RemoteRing {
     fn counter(&self, at: usize) -> &AtomicU64 {
-        let address = std::ptr::with_exposed_provenance::<AtomicU64>(self.address + at);
-        // SAFETY: inside page 0 of a ring that stays mapped while it has users, of which this is one.
-        unsafe { &*address }
+        // SAFETY: the ring stays mapped while it has users, of which this is one.
+        unsafe { counter(self.address, at) }
     }
 
     /// Where the n-th piece of the message is.
     pub fn slot(&self, piece: u64) -> Region {
-        let index = ((self.name.first + piece) % SLOTS as u64) as usize;
-        let slot_bytes = self.name.slot_bytes as usize;
-        Region {
-            address: Address(self.address + PAGE + index * slot_bytes),
-            len_bytes: slot_bytes,
-            memory: MemoryType::Host,
-        }
+        slot(self.address, self.name.first + piece, self.slot_bytes())
     }
 
     /// Bytes of a slot.

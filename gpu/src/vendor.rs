@@ -83,7 +83,7 @@ impl Vendor {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn open(self) -> Result<Box<dyn Driver>, Error> {
+    pub fn open(self) -> Result<Box<dyn Driver>, Error> {
         (self.description().open)()
     }
 }

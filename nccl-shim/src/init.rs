@@ -107,7 +107,7 @@ pub(crate) fn vendor(library: Library) -> Vendor {
 /// # Errors
 /// No driver, no device.
 pub(crate) fn current_device(library: Library) -> Result<Device, Failure> {
-    let (number, context) = gpu::open(vendor(library))?.current()?;
+    let (number, context) = vendor(library).open()?.current()?;
     Ok(Device { number, context })
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn current_device(library: Library) -> Result<Device, Failure> {
 /// # Errors
 /// No driver, no such device.
 pub(crate) fn device(library: Library, number: u32) -> Result<Device, Failure> {
-    let driver = gpu::open(vendor(library))?;
+    let driver = vendor(library).open()?;
     if number >= driver.devices() {
         return Err(Failure::argument(format!(
             "device {number} is not there; there are {}",
@@ -132,7 +132,7 @@ pub(crate) fn device(library: Library, number: u32) -> Result<Device, Failure> {
 /// Of the driver or the system.
 pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
     use std::hash::{Hash, Hasher};
-    let driver = gpu::open(vendor(library))?;
+    let driver = vendor(library).open()?;
     let listener = TcpListener::bind("0.0.0.0:0")
         .map_err(|error| Failure::system("listening for other ranks", &error))?;
     let port = listener.local_addr().map_err(|error| Failure::system("a port", &error))?.port();
@@ -202,8 +202,8 @@ pub(crate) fn start(
     }
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
     let settings = Settings::default();
-    let gpus = Gpus::new(vec![gpu::open(driver.vendor())?], settings.pinned_keep_bytes)
-        .ordered_by_caller();
+    let gpus =
+        Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
     process.use_gpus(gpus);
     warm(&*driver, device, &mut process)?;

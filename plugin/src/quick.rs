@@ -74,6 +74,12 @@ fn end(
     }
 }
 
+/// Where a reduction's own contribution is.
+#[inline]
+fn input(sbuf: *const c_void, rbuf: *mut c_void) -> *const c_void {
+    if is_in_place(sbuf) { rbuf.cast_const() } else { sbuf }
+}
+
 #[inline]
 fn count(n: c_int) -> usize {
     n.max(0) as usize
@@ -124,7 +130,7 @@ pub(crate) unsafe fn allreduce(
     unsafe {
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
-        let input = if is_in_place(sbuf) { rbuf.cast_const() } else { sbuf };
+        let input = input(sbuf, rbuf);
         let outcome = quick.lane.allreduce(input.cast(), rbuf.cast(), count(n), &fold);
         end(state, Collective::Allreduce, outcome)
     }
@@ -146,7 +152,7 @@ pub(crate) unsafe fn reduce(
     unsafe {
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
-        let input = if is_in_place(sbuf) { rbuf.cast_const() } else { sbuf };
+        let input = input(sbuf, rbuf);
         let outcome = quick.lane.reduce(input.cast(), rbuf.cast(), count(n), &fold, root as usize);
         end(state, Collective::Reduce, outcome)
     }
@@ -220,7 +226,7 @@ pub(crate) unsafe fn reduce_scatter_block(
     unsafe {
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
-        let input = if is_in_place(sbuf) { rbuf.cast_const() } else { sbuf };
+        let input = input(sbuf, rbuf);
         let outcome = quick.lane.reduce_scatter(input.cast(), rbuf.cast(), |_| count(n), &fold);
         end(state, Collective::ReduceScatterBlock, outcome)
     }
@@ -241,7 +247,7 @@ pub(crate) unsafe fn reduce_scatter(
     unsafe {
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
-        let input = if is_in_place(sbuf) { rbuf.cast_const() } else { sbuf };
+        let input = input(sbuf, rbuf);
         let elements = |rank: usize| count(*counts.add(rank));
         let outcome = quick.lane.reduce_scatter(input.cast(), rbuf.cast(), elements, &fold);
         end(state, Collective::ReduceScatter, outcome)

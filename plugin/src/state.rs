@@ -53,6 +53,8 @@ pub(crate) struct Plugin {
     pub(crate) job_uses_ucx: OnceCell<bool>,
     /// What MPI_COMM_WORLD agreed on: whether some rank of this job has a GPU.
     pub(crate) job_has_gpus: OnceCell<bool>,
+    /// Why UCX can't take the device memory here as it is; `None` when it can.
+    pub(crate) direct_trouble: OnceCell<Option<String>>,
     /// What MPI_COMM_WORLD agreed on: whether UCX takes the device memory of all ranks as it is.
     pub(crate) job_is_direct: OnceCell<bool>,
     /// Whether a GPU can be used here, readable without the lock.
@@ -79,6 +81,7 @@ impl Plugin {
             ucx_trouble: OnceCell::new(),
             job_uses_ucx: OnceCell::new(),
             job_has_gpus: OnceCell::new(),
+            direct_trouble: OnceCell::new(),
             job_is_direct: OnceCell::new(),
             has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
@@ -112,7 +115,8 @@ impl Plugin {
         };
         let published = {
             let mut engine = plugin.lock();
-            let direct = engine.process.device_memory_by_ucx().is_ok();
+            let trouble = engine.process.device_memory_by_ucx().err();
+            let direct = plugin.direct_trouble.get_or_init(|| trouble).is_none();
             let only_device = engine.process.gpus().only_device();
             wire::publish(&address, plugin.has_gpus(), direct, only_device)
         };

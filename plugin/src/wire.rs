@@ -134,7 +134,7 @@ fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
 /// All ranks of the job: can everybody use UCX, has nobody a GPU, and is everybody's hetccl the same?
 fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32> {
     let trouble = plugin.ucx_trouble.get().cloned().flatten();
-    let no_direct = plugin.lock().process.device_memory_by_ucx().err();
+    let no_direct = plugin.direct_trouble.get().cloned().flatten();
     let ballot =
         Ballot::new(trouble.is_none(), !plugin.has_gpus(), no_direct.is_none(), digest(plugin));
     let result = agreement::agree(comm, ballot)?;

@@ -30,7 +30,7 @@ fn everywhere(name: &str, ranks: &[usize], arguments: &[&str]) {
                 println!("{line} ({way})");
             }
             let passed = text.lines().filter(|line| line.starts_with("ok ")).count();
-            assert!(passed > 0 || text.contains("SKIPPED"), "{way} checked nothing:\n{text}");
+            assert!(passed > 0, "{way} checked nothing:\n{text}");
             checks += passed;
         }
     }

@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use hetccl_runtime::gpu;
-
 use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, NO_COLOR, UniqueId};
 use crate::comm::{self, Comm, Live};
 use crate::engine::{Command, Exchange};
@@ -392,7 +390,7 @@ pub unsafe fn allocate(
     if bytes == 0 {
         return Err(Failure::argument("0 bytes can't be allocated"));
     }
-    let driver = gpu::open(init::vendor(library))?;
+    let driver = init::vendor(library).open()?;
     let (_, context) = driver.current()?;
     let memory = driver.allocate(context, bytes)?;
     // SAFETY: the caller's promise.
@@ -403,7 +401,7 @@ pub fn free(library: Library, memory: *mut c_void) -> Result<(), Failure> {
     if memory.is_null() {
         return Ok(());
     }
-    let driver = gpu::open(init::vendor(library))?;
+    let driver = init::vendor(library).open()?;
     let place = driver.locate(memory.addr());
     let place =
         place.ok_or_else(|| Failure::argument(format!("{memory:?} is not device memory")))?;
