@@ -6,7 +6,9 @@ use std::process::Command;
 
 use hetccl_runtime::core::Collective;
 use hetccl_runtime::core::algorithms::{self, Scope};
-use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, SharedMemory, TransportChoice};
+use hetccl_runtime::{
+    PRIORITY_HELP, SETTINGS, Settings, VERBOSE_HELP, WORD_SETTINGS, algorithm_setting,
+};
 use serde::Serialize;
 
 #[derive(clap::Args)]
@@ -68,11 +70,12 @@ struct AlgorithmInfo {
     summary: &'static str,
 }
 
+/// A setting, as users set it: the name without `coll_hetccl_`.
 #[derive(Serialize)]
-struct SettingInfo {
-    name: String,
-    default: String,
-    help: String,
+pub(crate) struct SettingInfo {
+    pub(crate) name: String,
+    pub(crate) default: String,
+    pub(crate) help: String,
 }
 
 /// Collects and prints.
@@ -200,54 +203,25 @@ fn algorithm_list() -> Vec<AlgorithmInfo> {
         .collect()
 }
 
-fn setting_list() -> Vec<SettingInfo> {
+pub(crate) fn setting_list() -> Vec<SettingInfo> {
     let defaults = Settings::default();
-    let word = |name: &str, default: &str, help: String| SettingInfo {
+    let word = |name: &str, default: &str, help: &str| SettingInfo {
         name: name.into(),
         default: default.into(),
-        help,
+        help: help.into(),
     };
-    let words = [
-        word("priority", "0", "0: take part only when named in --mca coll; below: never".into()),
-        word("verbose", "0", "0: errors; 1: the wire and why; 2: also algorithms".into()),
-        word(
-            "transport",
-            "auto",
-            format!("What carries messages: {}", TransportChoice::NAMES.join(", ")),
-        ),
-        word(
-            "shared_memory",
-            "auto",
-            format!(
-                "Memory that ranks of one node share for blocking collectives: {}",
-                SharedMemory::NAMES.join(", ")
-            ),
-        ),
-        word(
-            "gpus",
-            "auto",
-            format!("Whether GPUs are looked for: {}", GpuChoice::NAMES.join(", ")),
-        ),
-        word(
-            "gpu_path",
-            "auto",
-            format!("How device buffers reach each other: {}", GpuPath::NAMES.join(", ")),
-        ),
-    ];
-    let algorithms = Collective::ALL.iter().map(|&c| SettingInfo {
-        name: format!("{}_algorithm", c.name()),
-        default: "auto".into(),
-        help: {
-            let intra = algorithms::of(c).filter(|a| a.scope == Scope::Intra);
-            format!("auto, {}", intra.map(|a| a.name).collect::<Vec<_>>().join(", "))
-        },
+    let kept = [word("priority", "0", PRIORITY_HELP), word("verbose", "0", VERBOSE_HELP)];
+    let words = WORD_SETTINGS.iter().map(|s| word(s.name, s.words[0], s.help));
+    let algorithms = Collective::ALL.iter().map(|&c| {
+        let (help, _) = algorithm_setting(c);
+        word(&format!("{}_algorithm", c.name()), "auto", &help)
     });
     let numbers = SETTINGS.iter().map(|s| SettingInfo {
         name: s.name.into(),
         default: (s.get)(&defaults).to_string(),
         help: s.help.into(),
     });
-    words.into_iter().chain(algorithms).chain(numbers).collect()
+    kept.into_iter().chain(words).chain(algorithms).chain(numbers).collect()
 }
 
 fn print(info: &Info, args: &Args, out: &mut impl Write) -> std::io::Result<()> {
