@@ -84,18 +84,24 @@ pub(crate) struct SettingInfo {
 /// When the output can't be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let info = collect();
-    let mut out = std::io::stdout().lock();
-    let written = if args.json {
-        serde_json::to_writer_pretty(&mut out, &info)
-            .map_err(Into::into)
-            .and_then(|()| writeln!(out))
+    let mut text = Vec::new();
+    if args.json {
+        serde_json::to_writer_pretty(&mut text, &info)?;
+        writeln!(text)?;
     } else {
-        print(&info, args, &mut out)
-    };
-    match written {
-        // Whoever reads us has had enough, such as `head`.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        print(&info, args, &mut text)?;
+    }
+    print_all(&text)
+}
+
+/// Prints; that whoever reads has had enough, such as `head`, is no error.
+///
+/// # Errors
+/// When the output can't be written.
+pub(crate) fn print_all(text: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `hetccl`: what is here, what it can do on this host.
 #![forbid(unsafe_code)]
 
+mod completions;
 mod doctor;
+mod generate;
 mod info;
 mod run;
 
@@ -26,6 +28,11 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
+    /// Print a shell's completions of hetccl
+    Completions(completions::Args),
+    /// Write man pages, completions and the reference of settings, for packages
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -33,6 +40,8 @@ fn main() -> std::process::ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Generate(args) => generate::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -29,16 +29,6 @@ pub const VARIABLES: &[Variable] = &[
         "The folder in which libucp.so.0 is looked for, and nowhere else. Without it: where the system's loader looks",
     ),
     variable(
-        "HETCCL_NCCL_LIBRARY",
-        "the NCCL library",
-        "The vendor's libnccl.so.2, as a file. Without it: beside the framework's own, then where the loader looks",
-    ),
-    variable(
-        "HETCCL_RCCL_LIBRARY",
-        "the NCCL library",
-        "The vendor's librccl.so.1, as a file. Without it: beside the framework's own, then where the loader looks",
-    ),
-    variable(
         "HETCCL_INIT_TIMEOUT",
         "the NCCL library",
         "Seconds, at least 1, that a rank waits for the others when a communicator is made; then the missing ranks are \
