@@ -4,7 +4,7 @@
 //! PREFIX/bin/hetccl
 //! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
-//! PREFIX/share/hetccl/env.sh
+//! PREFIX/share/hetccl/{env.sh,modulefiles}
 //! PREFIX/share/{man,bash-completion,zsh,fish}, as `hetccl generate` writes them
 //! ```
 
@@ -42,12 +42,19 @@ pub fn release(prefix: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(command::root());
-    build.args(["build", "--release", "--package", "hetccl-plugin", "--package", "hetccl-cli"]);
-    for (package, ..) in vendor_libraries() {
+    build.args(["build", "--release"]);
+    for package in packages() {
         build.args(["--package", package]);
     }
     command::run(&mut build)?;
     lay_out(&command::target_dir().join("release"), prefix)
+}
+
+/// The workspace's packages that an installation has something of.
+pub fn packages() -> impl Iterator<Item = &'static str> {
+    ["hetccl-plugin", "hetccl-cli"]
+        .into_iter()
+        .chain(vendor_libraries().map(|(package, ..)| package))
 }
 
 /// Installs what was built in `from`.
@@ -57,7 +64,7 @@ pub fn release(prefix: &Path) -> Result<()> {
 pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
     let prefix = prefix.canonicalize()?;
-    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl"];
+    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl/modulefiles"];
     for dir in dirs {
         let dir = prefix.join(dir);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -74,6 +81,10 @@ pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
         }
     }
     generate(&prefix)?;
+    for name in ["hetccl", "hetccl.lua"] {
+        let from = command::root().join("packaging/modulefiles").join(name);
+        copy(&from, &prefix.join("share/hetccl/modulefiles").join(name))?;
+    }
     let script = prefix.join("share/hetccl/env.sh");
     std::fs::write(&script, environment_script(&prefix))
         .with_context(|| format!("writing {}", script.display()))

@@ -14,6 +14,7 @@ pub mod leaks;
 pub mod mpi;
 pub mod mpi4py;
 pub mod nccl;
+pub mod package;
 pub mod plot;
 pub mod python;
 pub mod setup;

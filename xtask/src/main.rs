@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test};
+use xtask::{
+    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup, test,
+};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -40,6 +42,8 @@ enum Task {
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
+    /// Make the packages: deb, rpm, wheel
+    Package(package::Args),
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
     /// Measure
@@ -83,6 +87,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Package(args) => {
+            package::run(&args)?;
+            ExitCode::SUCCESS
+        }
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
             ExitCode::SUCCESS
