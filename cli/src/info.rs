@@ -133,21 +133,25 @@ pub(crate) fn shared_memory_bytes() -> Option<u64> {
     output.lines().nth(1)?.trim().parse().ok()
 }
 
-/// The component of this installation: `lib/openmpi` beside the `bin` that this program is in.
+/// The component: `lib/openmpi` beside the `bin` that this program is in, or where Open MPI looks by itself.
 fn component() -> Found {
-    let name = "lib/openmpi/mca_coll_hetccl.so";
-    let installed = std::env::current_exe()
+    const NAME: &str = "mca_coll_hetccl.so";
+    let beside = std::env::current_exe()
         .ok()
         .and_then(|exe| exe.canonicalize().ok())
-        .and_then(|exe| Some(exe.parent()?.parent()?.join(name)));
-    match installed {
-        Some(path) if path.is_file() => found(path.display().to_string()),
-        Some(path) => missing(format!(
-            "looked for {}; `cargo xtask install --prefix DIR` puts the program and the component there",
-            path.display()
-        )),
-        None => missing("this program's own place is unknown".into()),
+        .and_then(|exe| Some(exe.parent()?.parent()?.join("lib/openmpi").join(NAME)));
+    let own = output_of("ompi_info", &["--parsable", "--path", "pkglibdir"])
+        .ok()
+        .and_then(|text| Some(Path::new(text.trim().strip_prefix("path:pkglibdir:")?).join(NAME)));
+    let places: Vec<PathBuf> = beside.into_iter().chain(own).collect();
+    if let Some(path) = places.iter().find(|path| path.is_file()) {
+        return found(path.display().to_string());
     }
+    let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+    missing(format!(
+        "looked for {}; install the package hetccl-openmpi, or `cargo xtask install --prefix DIR`",
+        looked.join(" and ")
+    ))
 }
 
 fn open_mpi() -> Found {

@@ -23,7 +23,6 @@ pub(super) fn make(source: &Source) -> Result<Vec<PathBuf>> {
     let tool = |name: &str| {
         let mut tool = Command::new(venv.join("bin").join(name));
         tool.env("SOURCE_DATE_EPOCH", source.epoch.to_string()).current_dir(&source.work);
-        // auditwheel starts patchelf, and the tools each other.
         tool
     };
     let project = source.work.join("project");
@@ -60,7 +59,13 @@ pub(super) fn make(source: &Source) -> Result<Vec<PathBuf>> {
 }
 
 fn check(tool: &mut Command, name: &str, arguments: &[&str], wheel: &Path) -> Result<()> {
-    let output = command::output(tool.env("NO_COLOR", "1").args(arguments).arg(wheel))?;
+    let output = command::output(
+        tool.env("NO_COLOR", "1")
+            .env("COLUMNS", "240")
+            .env_remove("FORCE_COLOR")
+            .args(arguments)
+            .arg(wheel),
+    )?;
     let text = String::from_utf8_lossy(&output.stdout);
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     print!("{}", lines.map(|line| format!("    {name}: {line}\n")).collect::<String>());
