@@ -28,6 +28,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
+    /// Measure collectives: any, through MPI or NCCL's interface, on host or device memory
+    Perf(hetccl_perf::Args),
     /// Print a shell's completions of hetccl
     Completions(completions::Args),
     /// Write man pages, completions and the reference of settings, for packages
@@ -35,11 +37,20 @@ enum Command {
     Generate(generate::Args),
 }
 
+fn perf(mut args: hetccl_perf::Args) -> anyhow::Result<std::process::ExitCode> {
+    args.folders = run::folders()?;
+    hetccl_perf::run(&args)
+}
+
 fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Perf(args) => match perf(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Completions(args) => completions::run(&args),
         Command::Generate(args) => generate::run(&args),
     };

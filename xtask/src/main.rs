@@ -44,6 +44,8 @@ enum Task {
     Emulate(emulate::Args),
     /// Make the packages: deb, rpm, wheel
     Package(package::Args),
+    /// Install, use, upgrade and remove the packages in fresh systems
+    TestPackages,
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
     /// Measure
@@ -87,6 +89,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::TestPackages => passed(package::test_packages()?),
         Task::Package(args) => {
             package::run(&args)?;
             ExitCode::SUCCESS

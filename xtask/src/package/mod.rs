@@ -5,14 +5,19 @@
 //! deb.rs     hetccl, hetccl-openmpi, hetccl-dev by debhelper; runs in any Debian, for that Debian's Open MPI
 //! rpm.rs     the same three by rpmbuild, at the places of Fedora and its relatives
 //! wheel.rs   hetccl for pip, by build and auditwheel
+//! install_test.rs, root.rs   `cargo xtask test-packages`: in and out of fresh systems
 //! ```
 //!
 //! The same commit gives the same bytes: times come from the commit, and nothing else of the machine goes in.
 
 mod build;
 mod deb;
+mod install_test;
+mod root;
 mod rpm;
 mod wheel;
+
+pub use install_test::test_packages;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
