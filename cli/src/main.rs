@@ -57,7 +57,8 @@ fn main() -> std::process::ExitCode {
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hetccl: {error:#}");
+            // In one piece: several ranks may say something at once.
+            eprint!("{}", format!("hetccl: {error:#}\n"));
             std::process::ExitCode::FAILURE
         }
     }

@@ -28,6 +28,11 @@ impl Collective {
             .map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
+    /// Whether NCCL's interface lacks it.
+    pub(crate) const fn only_mpi(self) -> bool {
+        matches!(self, Collective::Scan | Collective::Exscan | Collective::Barrier)
+    }
+
     pub(crate) const fn reduces(self) -> bool {
         use Collective::{Allreduce, Exscan, Reduce, ReduceScatterBlock, Scan};
         matches!(self, Allreduce | Reduce | ReduceScatterBlock | Scan | Exscan)

@@ -52,7 +52,8 @@ impl Place {
             Memory::Rocm => rocm(local_rank),
         };
         let driver = opened.with_context(|| {
-            format!("no GPU for --memory {memory:?} here: hetccl doctor says what this host has")
+            let name = format!("{memory:?}").to_lowercase();
+            format!("no GPU for --memory {name} here; hetccl doctor says what this host has")
         })?;
         Ok(Place { driver: Some(driver) })
     }

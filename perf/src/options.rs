@@ -121,6 +121,10 @@ impl Plan {
         if via == Via::Nccl && on_host {
             bail!("NCCL's interface takes device memory only: --memory cuda or rocm, or --via mpi");
         }
+        let unknown = args.collectives.iter().find(|collective| collective.only_mpi());
+        if let (Via::Nccl, Some(collective)) = (via, unknown) {
+            bail!("NCCL's interface has no {}: take --via mpi", collective.name());
+        }
         if args.min_bytes > args.max_bytes {
             bail!("--min-bytes {} is more than --max-bytes {}", args.min_bytes, args.max_bytes);
         }
