@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod command;
 pub mod demo;
+pub mod docs;
 pub mod emulate;
 pub mod install;
 pub mod kernels;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup, test,
+    bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup, test,
 };
 
 /// hetccl's developer commands
@@ -42,6 +42,8 @@ enum Task {
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
+    /// Build the documentation's pages
+    Docs,
     /// Make the packages: deb, rpm, wheel
     Package(package::Args),
     /// Install, use, upgrade and remove the packages in fresh systems
@@ -89,6 +91,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Docs => {
+            docs::run()?;
+            ExitCode::SUCCESS
+        }
         Task::TestPackages => passed(package::test_packages()?),
         Task::Package(args) => {
             package::run(&args)?;

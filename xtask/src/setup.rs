@@ -61,6 +61,9 @@ pub const RPM: Packages =
 pub const WHEEL: Packages =
     Packages { debian: &["python3-venv", "patchelf", "git"], others: "python3 patchelf" };
 
+/// For `docs`.
+pub const DOCS: Packages = Packages { debian: &["python3-venv"], others: "python3" };
+
 /// For `test-packages`.
 pub const ROOTS: Packages = Packages { debian: &["debootstrap"], others: "debootstrap" };
 
