@@ -273,23 +273,22 @@ impl Call {
         let len = self.output_count() * width;
         let wraps = |x: f64| if self.datatype == Datatype::Uint8 { x % 256.0 } else { x };
         // Sums over ranks repeat as the values do; a block's start shifts them.
-        let mut table: Vec<(usize, [f64; PERIOD])> = Vec::new();
+        let mut row: Option<(usize, [f64; PERIOD])> = None;
         let mut wrong = 0;
         for (i, at) in output[..len].chunks_exact(width).enumerate() {
             let (block, inside) = (i / self.count, i % self.count);
-            if table.last().is_none_or(|(last, _)| *last != block) {
+            if row.is_none_or(|(last, _)| last != block) {
                 let start = block * self.count;
-                let row = std::array::from_fn(|k| {
+                let values = std::array::from_fn(|k| {
                     if k < self.count { wraps(self.expected(start + k)) } else { 0.0 }
                 });
-                table.push((block, row));
+                row = Some((block, values));
             }
-            let expected = table.last().map_or(0.0, |(_, row)| row[inside % PERIOD]);
+            let expected = row.map_or(0.0, |(_, values)| values[inside % PERIOD]);
             let off = (self.datatype.get(at) - expected).abs();
             // Not a number is wrong as well.
-            if !(off <= expected.abs() * self.datatype.tolerance()) {
-                wrong += 1;
-            }
+            let right = off <= expected.abs() * self.datatype.tolerance();
+            wrong += usize::from(!right);
         }
         wrong
     }

@@ -81,10 +81,8 @@ impl Place {
         if let Some(driver) = &self.driver {
             const NON_BLOCKING: c_uint = 1;
             // SAFETY: the result is ours.
-            driver.check(
-                unsafe { (driver.stream_create)(&mut stream, NON_BLOCKING) },
-                "making a stream",
-            )?;
+            let status = unsafe { (driver.stream_create)(&mut stream, NON_BLOCKING) };
+            driver.check(status, "making a stream")?;
         }
         Ok(stream)
     }
@@ -118,10 +116,8 @@ impl Buffer<'_> {
             },
             Some(driver) => {
                 // SAFETY: as above.
-                driver.check(
-                    unsafe { (driver.put)(self.address, from, bytes.len()) },
-                    "copying to the device",
-                )?;
+                let status = unsafe { (driver.put)(self.address, from, bytes.len()) };
+                driver.check(status, "copying to the device")?;
                 // SAFETY: the context is current.
                 driver.check(unsafe { (driver.synchronize)() }, "copying to the device")?;
             }
@@ -138,11 +134,11 @@ impl Buffer<'_> {
             None => unsafe {
                 std::ptr::copy_nonoverlapping(self.pointer().cast::<u8>(), to.cast(), bytes.len())
             },
-            // SAFETY: as above.
-            Some(driver) => driver.check(
-                unsafe { (driver.get)(to, self.address, bytes.len()) },
-                "copying to the host",
-            )?,
+            Some(driver) => {
+                // SAFETY: as above.
+                let status = unsafe { (driver.get)(to, self.address, bytes.len()) };
+                driver.check(status, "copying to the host")?;
+            }
         }
         Ok(())
     }

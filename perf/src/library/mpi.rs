@@ -15,7 +15,7 @@ type Pointer = *const c_void;
 
 /// Functions of MPI that take this many buffers, counts and numbers. Signatures: the MPI standard's C bindings.
 struct Functions {
-    allreduce: unsafe extern "C" fn(Pointer, Pointer, c_int, Handle, Handle, Handle) -> Status,
+    allreduce: Reduction,
     reduce: unsafe extern "C" fn(Pointer, Pointer, c_int, Handle, Handle, c_int, Handle) -> Status,
     bcast: unsafe extern "C" fn(Pointer, c_int, Handle, c_int, Handle) -> Status,
     allgather: Blocks,
@@ -174,31 +174,31 @@ impl Library for Mpi {
         let (datatype, op, world) = (self.datatype(call.datatype)?, self.op(call.op)?, self.world);
         let (count, root) = (c_int::try_from(call.count)?, c_int::try_from(call.root)?);
         let (from, to) = (input.pointer().cast_const(), output.pointer().cast_const());
-        let blocks = |f: Blocks| unsafe { f(from, count, datatype, to, count, datatype, world) };
-        let rooted =
-            |f: RootedBlocks| unsafe { f(from, count, datatype, to, count, datatype, root, world) };
-        let reduction = |f: Reduction| unsafe { f(from, to, count, datatype, op, world) };
-        // SAFETY: here and in the closures above: both buffers hold what `Call` says that this rank gives and gets.
-        let status = match call.collective {
-            Collective::Allreduce => unsafe { (f.allreduce)(from, to, count, datatype, op, world) },
-            Collective::Reduce => unsafe { (f.reduce)(from, to, count, datatype, op, root, world) },
-            Collective::Bcast => {
-                let buffer = if call.rank == call.root { from } else { to };
-                unsafe { (f.bcast)(buffer, count, datatype, root, world) }
-            }
-            Collective::Allgather => blocks(f.allgather),
-            Collective::Alltoall => blocks(f.alltoall),
-            Collective::Gather => rooted(f.gather),
-            Collective::Scatter => rooted(f.scatter),
-            Collective::ReduceScatterBlock => reduction(f.reduce_scatter_block),
-            Collective::Scan => reduction(f.scan),
-            Collective::Exscan => reduction(f.exscan),
-            Collective::Barrier => unsafe { (f.barrier)(world) },
-            Collective::Sendrecv => {
-                let next = ((call.rank + 1) % call.size) as c_int;
-                let before = ((call.rank + call.size - 1) % call.size) as c_int;
-                let ignore = std::ptr::null_mut();
-                unsafe {
+        let next = ((call.rank + 1) % call.size) as c_int;
+        let before = ((call.rank + call.size - 1) % call.size) as c_int;
+        // SAFETY: the signatures are the standard's, and both buffers hold what `Call` says that this rank gives and gets.
+        let status = unsafe {
+            let blocks = |f: Blocks| f(from, count, datatype, to, count, datatype, world);
+            let rooted =
+                |f: RootedBlocks| f(from, count, datatype, to, count, datatype, root, world);
+            let reduction = |f: Reduction| f(from, to, count, datatype, op, world);
+            match call.collective {
+                Collective::Allreduce => reduction(f.allreduce),
+                Collective::Reduce => (f.reduce)(from, to, count, datatype, op, root, world),
+                Collective::Bcast => {
+                    let buffer = if call.rank == call.root { from } else { to };
+                    (f.bcast)(buffer, count, datatype, root, world)
+                }
+                Collective::Allgather => blocks(f.allgather),
+                Collective::Alltoall => blocks(f.alltoall),
+                Collective::Gather => rooted(f.gather),
+                Collective::Scatter => rooted(f.scatter),
+                Collective::ReduceScatterBlock => reduction(f.reduce_scatter_block),
+                Collective::Scan => reduction(f.scan),
+                Collective::Exscan => reduction(f.exscan),
+                Collective::Barrier => (f.barrier)(world),
+                Collective::Sendrecv => {
+                    let ignore = std::ptr::null_mut();
                     (f.sendrecv)(
                         from, count, datatype, next, 0, to, count, datatype, before, 0, world,
                         ignore,

@@ -106,6 +106,11 @@ fn debian(suite: &str, old: &[PathBuf], new: &[PathBuf], program: &Path) -> Resu
         "{right} collectives were right:\n{demo}"
     );
     println!("    {right} collectives right");
+    let perf = root.run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 hetccl perf -n 2 -e 64 --format csv")?;
+    ensure!(perf.lines().count() > 2, "hetccl perf printed\n{perf}");
+    let refused = root.output("hetccl perf --memory cuda 2>&1")?;
+    let said = String::from_utf8_lossy(&refused.stdout);
+    ensure!(said.contains("no GPU for --memory cuda"), "without a GPU hetccl perf says:\n{said}");
     let preloaded = root.run("hetccl run sh -c 'grep -c hetccl/libnccl.so.2 /proc/self/maps'")?;
     ensure!(preloaded.trim() != "0", "hetccl run does not load libnccl.so.2");
     ensure!(
