@@ -58,7 +58,8 @@ fn main() -> std::process::ExitCode {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             // In one piece: several ranks may say something at once.
-            eprint!("{}", format!("hetccl: {error:#}\n"));
+            let text = format!("hetccl: {error:#}\n");
+            eprint!("{text}");
             std::process::ExitCode::FAILURE
         }
     }
