@@ -11,7 +11,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels};
+use crate::kernels::{Change, Kernels, LoadedKernels};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -91,6 +91,7 @@ pub struct Gpus {
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
+    loaded: LoadedKernels,
 }
 
 impl Gpus {
@@ -120,6 +121,7 @@ impl Gpus {
             remote_rings: RemoteRings::default(),
             keep_bytes,
             ordered: false,
+            loaded: LoadedKernels::default(),
         }
     }
 
@@ -129,6 +131,11 @@ impl Gpus {
     pub fn ordered_by_caller(mut self) -> Gpus {
         self.ordered = true;
         self
+    }
+
+    /// Kernels that other threads load as well.
+    pub fn loaded_kernels(&self) -> LoadedKernels {
+        self.loaded.clone()
     }
 
     /// The drivers, for reports.
@@ -223,7 +230,7 @@ impl Gpus {
             device: Pool::default(),
             rings: Vec::new(),
             made_rings: 0,
-            kernels: Kernels::default(),
+            kernels: Kernels::sharing(self.loaded.clone()),
             memory,
             ordered: self.ordered,
         });

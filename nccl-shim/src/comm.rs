@@ -86,6 +86,17 @@ impl Live {
         }
     }
 
+    /// Loads the kernels of works. A group does so for all its communicators before any stream is held back.
+    pub(crate) fn load_kernels(&self, context: Context, works: &[Work]) {
+        self.load(&lock(&self.queue), context, works);
+    }
+
+    fn load(&self, queue: &Queue, context: Context, works: &[Work]) {
+        for work in works {
+            work.load_kernels(&*queue.driver, context, &self.shared.kernels);
+        }
+    }
+
     /// Queues a task: the streams are held back until it has ended.
     ///
     /// # Errors
@@ -104,6 +115,7 @@ impl Live {
                 ));
             }
         }
+        self.load(&queue, context, &works);
         let number = queue.last.wrapping_add(1);
         let words = &self.shared.words;
         let mut slots = Vec::with_capacity(streams.len());

@@ -217,7 +217,8 @@ pub(crate) fn start(
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
     let communicator =
         Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
-    let shared = Arc::new(Shared::new(Words::new(&*driver, device.context)?));
+    let words = Words::new(&*driver, device.context)?;
+    let shared = Arc::new(Shared::new(words, process.gpus().loaded_kernels()));
     let engine = Engine {
         shared: shared.clone(),
         process,

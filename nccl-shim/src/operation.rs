@@ -4,7 +4,7 @@ use hetccl_core::{
     Address, Call, Collective, Layout, MemoryType, Rank, Reduction, ReductionOp, Region, Root,
 };
 use hetccl_runtime::Direction;
-use hetccl_runtime::gpu::{Change, Gpus};
+use hetccl_runtime::gpu::{Change, Context, Driver, Gpus, LoadedKernels};
 
 use crate::Failure;
 use crate::abi::Element;
@@ -79,6 +79,30 @@ pub(crate) enum Place {
 pub(crate) enum Scale {
     By(Change),
     ByScalarAt(usize),
+}
+
+impl Work {
+    /// Loads the kernels that the work needs: not while its stream waits, since a driver may wait for that stream then.
+    pub(crate) fn load_kernels(
+        &self,
+        driver: &dyn Driver,
+        context: Context,
+        kernels: &LoadedKernels,
+    ) {
+        let Work::Collective(CollectiveWork { element, reduce: Some(reduce), .. }) = self else {
+            return;
+        };
+        let Element::Core(datatype) = *element else { return };
+        let (op, change) = match *reduce {
+            Reduce::Plain(op) => (op, None),
+            Reduce::Average => (ReductionOp::Sum, Some(Change::Divide(1))),
+            Reduce::MultiplyAndSum(_) => (ReductionOp::Sum, Some(Change::Multiply(1))),
+        };
+        kernels.prepare(driver, context, op, datatype);
+        if let Some(change) = change {
+            kernels.prepare_change(driver, context, change, datatype);
+        }
+    }
 }
 
 impl CollectiveWork {
