@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
@@ -91,6 +93,8 @@ pub struct Gpus {
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
+    /// Device memory in blocks, in use or kept.
+    device_bytes: Arc<AtomicUsize>,
 }
 
 impl Gpus {
@@ -120,7 +124,13 @@ impl Gpus {
             remote_rings: RemoteRings::default(),
             keep_bytes,
             ordered: false,
+            device_bytes: Arc::default(),
         }
+    }
+
+    /// Bytes of device memory in blocks, in use or kept, for other threads to read.
+    pub fn device_bytes(&self) -> Arc<AtomicUsize> {
+        self.device_bytes.clone()
     }
 
     /// The program's earlier work on buffers has finished before requests are started, and streams of the program may
@@ -402,7 +412,11 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let address = match state.device.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
+            None => {
+                let address = self.drivers[state.driver].allocate(state.context, len_bytes)?;
+                self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                address
+            }
         };
         Ok(Block { lane, memory: state.memory, address, len_bytes })
     }
@@ -420,6 +434,7 @@ impl Gpus {
             driver.free_pinned(state.context, block.address);
         } else {
             driver.free(state.context, block.address);
+            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Making communicators: ranks meet, tell each other what they are, and start an engine each.
 
+use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +12,8 @@ use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
 
 use crate::abi::{Code, UniqueId};
 use crate::comm::{Device, Live};
+use crate::delegate::Kept;
+use crate::delegate::agree::{self, Wish};
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
 use crate::mesh::Link;
@@ -26,18 +30,20 @@ const WARM_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     version: u32,
-    vendor: u8,
+    pub(crate) vendor: u8,
     port: u16,
     /// The same for all ranks on one device.
-    device: u64,
+    pub(crate) device: u64,
     host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
     addresses: [u32; MOST_ADDRESSES],
+    /// Whether calls may go to the vendor's library.
+    pub(crate) wish: Wish,
 }
 
 /// Bytes of a card.
-pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES;
+pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 8;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
@@ -51,6 +57,7 @@ impl Card {
         for address in self.addresses {
             bytes.extend_from_slice(&address.to_le_bytes());
         }
+        bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
         bytes
     }
 
@@ -69,6 +76,7 @@ impl Card {
             addresses: std::array::from_fn(|i| {
                 u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
             }),
+            wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
         })
     }
 
@@ -88,6 +96,7 @@ impl Card {
 
 /// A rank before it meets the others.
 pub(crate) struct Seat {
+    library: Library,
     listener: TcpListener,
     driver: Box<dyn Driver>,
     device: Device,
@@ -150,11 +159,20 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         host: gpu::host_id(),
         network: hasher.finish(),
         addresses,
+        wish: Wish::own(),
     };
-    Ok(Seat { listener, driver, device, card })
+    Ok(Seat { library, listener, driver, device, card })
 }
 
-/// Makes a rank of a new communicator with all that have the unique id.
+/// A new communicator.
+pub(crate) enum Joined {
+    /// hetccl's own.
+    Own(Live),
+    /// One of the vendor's library.
+    Vendor(NonNull<c_void>),
+}
+
+/// Makes a rank of a new communicator with all that have the unique id. `wanted` says whether the program still wants it.
 ///
 /// # Errors
 /// The ranks do not meet, or do not fit together.
@@ -162,25 +180,43 @@ pub(crate) fn join(
     library: Library,
     device: Device,
     ids: &[UniqueId],
-    rank: usize,
-    size: usize,
-) -> Result<Live, Failure> {
+    (rank, size): (usize, usize),
+    config: Option<Kept>,
+    wanted: impl Fn() -> bool,
+) -> Result<Joined, Failure> {
     let begun = Instant::now();
     let seat = sit(library, device)?;
     let secret = meeting::secret(&ids[0]);
-    let cards = match size {
-        1 => vec![seat.card],
-        _ => meeting::meet(ids, rank, size, &seat.card.to_bytes())?
-            .iter()
-            .map(|bytes| Card::from_bytes(bytes))
-            .collect::<Result<_, _>>()?,
-    };
-    let live = start(seat, rank, &cards, secret)?;
+    let met = meeting::meet(ids, rank, size)?;
+    let cards = met.gather(seat.card.to_bytes())?;
+    let cards = cards.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let vendor_id = agree::agree(library, rank, &cards, |own| met.gather(own))?;
+    met.part()?;
+    let joined = seat.take((rank, &cards), vendor_id, secret, config, wanted)?;
     log::line(
         Level::Info,
         &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
     );
-    Ok(live)
+    Ok(joined)
+}
+
+impl Seat {
+    /// Starts the rank: in the vendor's library where there is an id for it, in an engine of hetccl's otherwise.
+    ///
+    /// # Errors
+    /// Of either.
+    pub(crate) fn take(
+        self,
+        (rank, cards): (usize, &[Card]),
+        vendor_id: Option<UniqueId>,
+        secret: [u8; 16],
+        config: Option<Kept>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Joined, Failure> {
+        let Some(id) = vendor_id else { return Ok(Joined::Own(start(self, rank, cards, secret)?)) };
+        self.driver.adopt(self.device.context)?;
+        agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
+    }
 }
 
 /// Starts a rank whose communicator has these cards, by rank.
@@ -194,7 +230,7 @@ pub(crate) fn start(
     secret: [u8; 16],
 ) -> Result<Live, Failure> {
     let size = cards.len();
-    let Seat { listener, driver, device, card } = seat;
+    let Seat { listener, driver, device, card, .. } = seat;
     if let Some(other) = cards.iter().position(|other| other.version != card.version) {
         return Err(Failure::usage(format!(
             "rank {other} has another version of hetccl: load the same everywhere"
@@ -217,6 +253,7 @@ pub(crate) fn start(
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
     let communicator =
         Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
+    let device_bytes = process.gpus().device_bytes();
     let shared = Arc::new(Shared::new(Words::new(&*driver, device.context)?));
     let engine = Engine {
         shared: shared.clone(),
@@ -246,7 +283,9 @@ pub(crate) fn start(
             }
         ),
     );
-    Ok(Live::new(rank, size, shared, secret, driver, thread))
+    let mut live = Live::new(rank, size, shared, secret, driver, thread);
+    live.device_bytes = device_bytes;
+    Ok(live)
 }
 
 /// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
@@ -294,6 +333,7 @@ mod tests {
                 0,
                 0,
             ],
+            wish: Wish::Never,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
         assert!(card.places(&card)[0].ip().is_loopback());

@@ -31,6 +31,7 @@ fn level() -> Level {
 
 /// Keeps the text of the last error, and tells it.
 pub(crate) fn failed(function: &str, text: &str) {
+    crate::delegate::own_failure();
     let text = format!("{function}: {text}");
     for (byte, place) in text.bytes().chain([0]).zip(&LAST_ERROR[..TEXT_BYTES - 1]) {
         place.store(byte, Ordering::Relaxed);
