@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::abi::Code;
+use crate::abi::{Code, CommHandle};
 use crate::{Failure, log};
 
 /// What a function does for hetccl's own communicators.
@@ -54,6 +54,14 @@ pub fn refuse(name: &'static str, text: &'static str) -> c_int {
     enter(name, || Err(Failure::usage(text)))
 }
 
+/// What a function does that hetccl refuses for its own communicators.
+pub fn refuse_for(name: &'static str, comm: CommHandle, text: &'static str) -> c_int {
+    enter(name, || {
+        crate::comm::find(comm)?;
+        Err(Failure::usage(text))
+    })
+}
+
 /// Functions of the interface.
 ///
 /// | section | for hetccl's communicators | for those of the vendor's library |
@@ -64,6 +72,7 @@ pub fn refuse(name: &'static str, text: &'static str) -> c_int {
 /// | `refused` | the text | the vendor's function; `by` names the communicator |
 /// | `without` | the text | the vendor's function, where its library is in use |
 /// | `plain` | the body, of any type | the same |
+/// | `asked` | the body, which refuses | the body, which asks the vendor's library |
 #[macro_export]
 #[allow(clippy::crate_in_macro_def)]
 macro_rules! entries {
@@ -125,6 +134,7 @@ macro_rules! entries {
         refused { $(fn $refused:ident ($($rarg:ident: $rtype:ty),* $(,)?) by $rcomm:ident = $rtext:expr;)* }
         without { $(fn $without:ident ($($warg:ident: $wtype:ty),* $(,)?) = $wtext:expr;)* }
         plain { $(fn $plain:ident ($($parg:ident: $ptype:ty),* $(,)?) -> $presult:ty $pbody:block)* }
+        $(asked { $(fn $asked:ident ($($aarg:ident: $atype:ty),* $(,)?) -> $aresult:ty $abody:block)* })?
     ) => {
         /// The functions of this file.
         pub const FUNCTIONS: &[$crate::entry::Function] = &[
@@ -134,6 +144,7 @@ macro_rules! entries {
             $($crate::entries! { @line $refused Refused true },)*
             $($crate::entries! { @line $without Refused true },)*
             $($crate::entries! { @line $plain Own false },)*
+            $($($crate::entries! { @line $asked Refused true },)*)?
         ];
         $($crate::entries! { @exported $own($($oarg: $otype),*) -> std::ffi::c_int,
             $crate::entry::enter(stringify!($own), || $obody) })*
@@ -145,7 +156,7 @@ macro_rules! entries {
         } })*
         $($crate::entries! { @exported $refused($($rarg: $rtype),*) -> std::ffi::c_int, {
             $crate::entries! { @handed $refused ($($rarg: $rtype),*) $rcomm }
-            $crate::entry::refuse(stringify!($refused), $rtext)
+            $crate::entry::refuse_for(stringify!($refused), $rcomm, $rtext)
         } })*
         $($crate::entries! { @exported $without($($warg: $wtype),*) -> std::ffi::c_int, {
             let code = $crate::entries! { @vendors $without ($($warg: $wtype),*) -> std::ffi::c_int };
@@ -155,5 +166,6 @@ macro_rules! entries {
             }
         } })*
         $($crate::entries! { @exported $plain($($parg: $ptype),*) -> $presult, $pbody })*
+        $($($crate::entries! { @exported $asked($($aarg: $atype),*) -> $aresult, $abody })*)?
     };
 }

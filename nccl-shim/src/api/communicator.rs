@@ -322,9 +322,7 @@ pub unsafe fn grow(
         // SAFETY: the caller's promise.
         return unsafe { calls::grow(library, vendor, size, id, rank, place, config) };
     }
-    if !handle.is_null() {
-        comm::find(handle)?;
-    }
+    comm::find(handle)?;
     Err(Failure::usage(
         "hetccl's communicators can't grow: make a larger one with ncclGetUniqueId and ncclCommInitRank on all ranks",
     ))
@@ -380,6 +378,10 @@ unsafe fn shrink_own(
 }
 
 pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
+    if handle.is_null() {
+        // As NCCL has it, here and in the next ones.
+        return Ok(());
+    }
     let comm = comm::find(handle)?;
     let live = comm.working()?;
     comm.finalized.store(true, Ordering::Release);
@@ -394,6 +396,9 @@ pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
 }
 
 pub fn destroy(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
+    if handle.is_null() {
+        return Ok(done(()));
+    }
     if let Some(code) = calls::end(library, handle, false) {
         return Ok(code);
     }
@@ -406,6 +411,9 @@ pub fn destroy(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
 }
 
 pub fn abort(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
+    if handle.is_null() {
+        return Ok(done(()));
+    }
     if let Some(code) = calls::end(library, handle, true) {
         return Ok(code);
     }
@@ -415,6 +423,16 @@ pub fn abort(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
         live.abort();
     }
     Ok(done(()))
+}
+
+pub fn revoke(handle: CommHandle) -> Result<(), Failure> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    comm::find(handle)?;
+    Err(Failure::usage(
+        "hetccl's communicators can't be revoked: call ncclCommAbort, and make a new one with ncclCommInitRank",
+    ))
 }
 
 pub unsafe fn async_error(handle: CommHandle, place: *mut c_int) -> Result<(), Failure> {
@@ -528,7 +546,7 @@ pub fn error_text(code: c_int) -> &'static CStr {
         5 => c"invalid usage (run with NCCL_DEBUG=WARN for details)",
         6 => c"remote process exited or there was a network error",
         7 => c"NCCL operation in progress",
-        8 => c"a time limit has passed",
+        8 => c"timeout",
         _ => c"unknown result code",
     }
 }

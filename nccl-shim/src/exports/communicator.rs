@@ -105,8 +105,6 @@ crate::entries! {
     }
     refused {
         fn ncclCommGetUniqueId(comm: CommHandle, id: *mut UniqueId) by comm = GROW;
-        fn ncclCommRevoke(comm: CommHandle, flags: c_int) by comm =
-            "hetccl's communicators can't be revoked: call ncclCommAbort, and make a new one with ncclCommInitRank";
         fn ncclCommSuspend(comm: CommHandle, flags: c_int) by comm =
             "hetccl's communicators keep next to no device memory and can't be suspended: destroy it, and make it again when needed";
         fn ncclCommResume(comm: CommHandle) by comm = "the communicator is not suspended: hetccl's can't be";
@@ -127,5 +125,11 @@ crate::entries! {
         }
         fn ncclResetDebugInit() -> () {}
         fn ncclResetDebugInitInternal() -> () {}
+    }
+    asked {
+        fn ncclCommRevoke(comm: CommHandle, flags: c_int) -> c_int {
+            crate::entries! { @handed ncclCommRevoke (comm: CommHandle, flags: c_int) comm }
+            crate::entry::enter("ncclCommRevoke", || comm_api::revoke(comm))
+        }
     }
 }

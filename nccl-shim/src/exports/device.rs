@@ -63,7 +63,8 @@ crate::entries! {
         fn ncclGinOutboxCreateRequirement(blocks: c_int, log2_bytes: c_int, handle: *mut c_void, wanted: *mut c_void) = DEVICE;
         fn ncclGinInboxA2ACreateRequirement(peers: Team, blocks: c_int, log2_bytes: c_int, handle: *mut c_void, wanted: *mut c_void) = DEVICE;
     }
-    plain {
+    plain {}
+    asked {
         fn ncclLLA2ACalcSlots(most: c_int, most_bytes: c_int) -> c_int {
             let answer = crate::entries! { @vendors ncclLLA2ACalcSlots (most: c_int, most_bytes: c_int) -> c_int };
             answer.unwrap_or_else(|| no_rank("ncclLLA2ACalcSlots"))

@@ -24,7 +24,8 @@ crate::entries! {
         fn ncclParamGetParameter(key: *const c_char, value: *mut *const c_char, len: *mut c_int) = NONE;
         fn ncclParamGetAllParameterKeys(table: *mut *mut *const c_char, len: *mut c_int) = NONE;
     }
-    plain {
+    plain {}
+    asked {
         fn ncclParamDumpAll() -> () {
             let done = crate::entries! { @vendors ncclParamDumpAll () -> () };
             if done.is_none() {
