@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels};
+use crate::kernels::{Change, Kernels, MapType};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -521,7 +521,7 @@ impl Gpus {
     }
 
     /// Whether the lane's device has the kernel of a change; loads it.
-    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: Datatype) -> bool {
+    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: MapType) -> bool {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         state.kernels.change(driver, state.context, change, datatype).is_ok()
@@ -534,7 +534,7 @@ impl Gpus {
     pub fn queue_map(
         &mut self,
         lane: Lane,
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,

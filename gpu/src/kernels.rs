@@ -28,11 +28,46 @@ pub enum Change {
     Divide(u64),
 }
 
+/// What a [`Change`] is done to: the runtime's types, and 8-bit floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapType {
+    /// One of the runtime's.
+    Core(Datatype),
+    /// OCP's E4M3.
+    Float8e4m3,
+    /// OCP's E5M2.
+    Float8e5m2,
+}
+
+impl From<Datatype> for MapType {
+    fn from(datatype: Datatype) -> Self {
+        MapType::Core(datatype)
+    }
+}
+
+impl MapType {
+    const fn size_bytes(self) -> usize {
+        match self {
+            MapType::Core(datatype) => datatype.size_bytes(),
+            MapType::Float8e4m3 | MapType::Float8e5m2 => 1,
+        }
+    }
+
+    /// In the names of kernels.
+    const fn name(self) -> &'static str {
+        match self {
+            MapType::Core(datatype) => type_name(datatype),
+            MapType::Float8e4m3 => "f8e4m3",
+            MapType::Float8e5m2 => "f8e5m2",
+        }
+    }
+}
+
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
-    changes: HashMap<(&'static str, Datatype), Result<Function, Error>>,
+    changes: HashMap<(&'static str, MapType), Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -75,7 +110,7 @@ impl Kernels {
         &mut self,
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,
@@ -97,14 +132,14 @@ impl Kernels {
         driver: &dyn Driver,
         context: Context,
         change: Change,
-        datatype: Datatype,
+        datatype: MapType,
     ) -> Result<Function, Error> {
         let op = match change {
             Change::Multiply(_) => "premulsum",
             Change::Divide(_) => "avg",
         };
         let load = || {
-            let name = format!("hetccl_reduce_{op}_{}", type_name(datatype));
+            let name = format!("hetccl_reduce_{op}_{}", datatype.name());
             driver.kernel(context, &CString::new(name).unwrap_or_default())
         };
         self.changes.entry((op, datatype)).or_insert_with(load).clone()

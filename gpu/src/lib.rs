@@ -34,6 +34,6 @@ pub use driver::{
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order, device_number};
 pub use ipc::{Exported, host_id};
-pub use kernels::{Change, MOST_INPUTS};
+pub use kernels::{Change, MOST_INPUTS, MapType};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use hetccl_core::{Datatype, ReductionOp};
+use hetccl_runtime::gpu::MapType;
 
 use crate::Failure;
 
@@ -181,6 +182,15 @@ impl Element {
                 )));
             }
         }))
+    }
+
+    /// As kernels know it.
+    pub fn mapped(self) -> MapType {
+        match self {
+            Element::Core(datatype) => datatype.into(),
+            Element::Float8e4m3 => MapType::Float8e4m3,
+            Element::Float8e5m2 => MapType::Float8e5m2,
+        }
     }
 
     /// Bytes of one.

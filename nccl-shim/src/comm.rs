@@ -13,6 +13,7 @@ use crate::delegate::Handle;
 use crate::engine::{Command, Shared, Task};
 use crate::operation::{Reduce, Work};
 use crate::order::{SLOTS, Words};
+use crate::weights::Weights;
 use crate::{Failure, Library};
 
 /// How long an abort waits for the engine to end.
@@ -42,6 +43,8 @@ pub(crate) struct Live {
     pub(crate) size: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) secret: [u8; 16],
+    /// How much each rank counts in averages, where that is set.
+    pub(crate) weights: Option<Weights>,
     /// Device memory that the engine has, in bytes.
     pub(crate) device_bytes: Arc<AtomicUsize>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
@@ -78,6 +81,7 @@ impl Live {
             size,
             shared,
             secret,
+            weights: None,
             device_bytes: Arc::default(),
             thread: Mutex::new(Some(thread)),
             queue: Mutex::new(Queue {

@@ -10,7 +10,7 @@ use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
 use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
 use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
 
-use crate::abi::{Code, UniqueId};
+use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
 use crate::delegate::Kept;
 use crate::delegate::agree::{self, Wish};
@@ -19,7 +19,8 @@ use crate::log::{self, Level};
 use crate::mesh::Link;
 use crate::order::Words;
 use crate::reducer::Float8Reducer;
-use crate::{Failure, Library, meeting};
+use crate::weights::Weights;
+use crate::{Failure, Library, meeting, weights};
 
 /// Changes when ranks of different builds could not talk.
 const WIRE_VERSION: u32 = 1;
@@ -40,10 +41,12 @@ pub(crate) struct Card {
     addresses: [u32; MOST_ADDRESSES],
     /// Whether calls may go to the vendor's library.
     pub(crate) wish: Wish,
+    /// How much the rank counts in averages.
+    pub(crate) weight: u64,
 }
 
 /// Bytes of a card.
-pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 8;
+pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 16;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
@@ -58,6 +61,7 @@ impl Card {
             bytes.extend_from_slice(&address.to_le_bytes());
         }
         bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&self.weight.to_le_bytes());
         bytes
     }
 
@@ -77,6 +81,7 @@ impl Card {
                 u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
             }),
             wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
+            weight: word(32 + 4 * MOST_ADDRESSES + 8),
         })
     }
 
@@ -160,6 +165,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         network: hasher.finish(),
         addresses,
         wish: Wish::own(),
+        weight: weights::own(),
     };
     Ok(Seat { library, listener, driver, device, card })
 }
@@ -236,6 +242,8 @@ pub(crate) fn start(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
+    let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
+    let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
     let settings = Settings::default();
     let gpus =
@@ -285,6 +293,7 @@ pub(crate) fn start(
     );
     let mut live = Live::new(rank, size, shared, secret, driver, thread);
     live.device_bytes = device_bytes;
+    live.weights = weights;
     Ok(live)
 }
 
@@ -299,10 +308,15 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<()
     let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
     let gpus = process.gpus();
     let made = gpus.lane(region).map(|lane| {
+        for element in [Element::Float8e4m3, Element::Float8e5m2] {
+            for change in [Change::Divide(1), Change::Multiply(1)] {
+                let _ = gpus.can_map(lane, change, element.mapped());
+            }
+        }
         for datatype in USUAL {
             // Where there are no kernels, the host reduces.
             if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
-                let _ = gpus.can_map(lane, Change::Divide(1), datatype);
+                let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
             }
         }
     });
@@ -334,6 +348,7 @@ mod tests {
                 0,
             ],
             wish: Wish::Never,
+            weight: 5,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
         assert!(card.places(&card)[0].ip().is_loopback());

@@ -1,6 +1,7 @@
 /* Communicators whose calls may go to the vendor's library: the same calls with either, and what only the vendor's has.
  *
  *     delegate cuda|rocm RANK SIZE FILE own|vendor|refused
+ *     delegate cuda|rocm RANK SIZE FILE weighted WEIGHT...     averages with these HETCCL_RANK_WEIGHTs, to the bit
  *
  * Rank r uses device r. Prints "ok WHAT" for each check that held, and "refused: TEXT" where making the communicator must fail. */
 #include "memory.h"
@@ -87,6 +88,59 @@ static void sums(const char *what, ncclComm_t comm, int grouped)
     check(what, holds);
 }
 
+static const size_t widths[] = {[ncclInt32] = 4, [ncclInt64] = 8, [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8, [ncclBfloat16] = 2};
+
+/* The element nearest to a value; halves only of what they hold exactly. */
+static void encode(int type, double value, void *at)
+{
+    float narrow = (float) value;
+    _Float16 half = (_Float16) value;
+    uint32_t bits;
+    memcpy(&bits, &narrow, 4);
+    uint16_t top = (uint16_t) ((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    int32_t number = (int32_t) value;
+    int64_t large = (int64_t) value;
+    const void *from[] = {[ncclInt32] = &number, [ncclInt64] = &large, [ncclFloat16] = &half, [ncclFloat32] = &narrow, [ncclFloat64] = &value, [ncclBfloat16] = &top};
+    memcpy(at, from[type], widths[type]);
+}
+
+/* Small numbers: products and sums are exact in every type, so that their order does not matter, and the quotient is rounded once. */
+static double given(int rank, int i) { return (rank * 3 + i) % 5; }
+
+static void weighted(ncclComm_t comm, int rank, int size, char **weights, int in_place)
+{
+    static const int types[] = {ncclInt32, ncclInt64, ncclFloat16, ncclFloat32, ncclFloat64, ncclBfloat16};
+    static char values[COUNT * 8], wanted[COUNT * 8];
+    double sum = 0, whole = 1;
+    for (int r = 0; r < size; ++r) sum += atof(weights[r]), whole *= atof(weights[r]) == (int) atof(weights[r]);
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; ++t) {
+        int type = types[t];
+        for (int i = 0; i < COUNT; ++i) {
+            double total = 0;
+            for (int r = 0; r < size; ++r) total += atof(weights[r]) * given(r, i);
+            encode(type, given(rank, i), values + (size_t) i * widths[type]);
+            encode(type, total / sum, wanted + (size_t) i * widths[type]);
+        }
+        put(send_buffer, values, COUNT * widths[type]);
+        void *into = in_place ? send_buffer : recv_buffer;
+        int code = ncclAllReduce(send_buffer, into, COUNT, type, ncclAvg, comm, stream);
+        if (type < ncclFloat16 && !whole) {
+            nccl("integers by halves", code, ncclInvalidUsage);
+            check("the reason", NULL != strstr(ncclGetLastError(NULL), "whole weights"));
+            continue;
+        }
+        nccl("a weighted average", code, ncclSuccess);
+        int (*synchronize)(stream_t);
+        *(void **) &synchronize = find(on_cuda ? cuda.library : hip.library, on_cuda ? "cuStreamSynchronize" : "hipStreamSynchronize");
+        must("synchronize", synchronize(stream));
+        must("copy", on_cuda ? cuda.to_host(values, (uintptr_t) into, COUNT * widths[type]) : hip.copy(values, into, COUNT * widths[type], 2));
+        char line[64];
+        snprintf(line, sizeof line, "weighted average of type %d%s", type, in_place ? ", in place" : "");
+        check(line, 0 == memcmp(values, wanted, COUNT * widths[type]));
+    }
+    nccl("8-bit integers", ncclAllReduce(send_buffer, recv_buffer, 1, ncclInt8, ncclAvg, comm, stream), ncclInvalidUsage);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 6) return 2;
@@ -127,7 +181,7 @@ int main(int argc, char **argv)
     }
     if (refused) {
         check("making the communicator fails", ncclSuccess != made);
-        if (rank % 2 == 0) printf("refused: %s\n", ncclGetLastError(NULL));
+        printf("refused: %s\n", ncclGetLastError(NULL));
         return 0;
     }
     nccl("init", made, ncclSuccess);
@@ -137,10 +191,16 @@ int main(int argc, char **argv)
     NCCL(ncclCommUserRank(comm, &own));
     NCCL(ncclCommCuDevice(comm, &device));
     check("questions", count == size && own == rank && device == rank);
-    send_buffer = device_alloc(COUNT * 4), recv_buffer = device_alloc(COUNT * 4);
+    send_buffer = device_alloc(COUNT * 8), recv_buffer = device_alloc(COUNT * 8);
     int (*stream_create)(stream_t *, unsigned);
     *(void **) &stream_create = find(on_cuda ? cuda.library : hip.library, on_cuda ? "cuStreamCreate" : "hipStreamCreateWithFlags");
     must("stream", stream_create(&stream, 1));
+    if (0 == strcmp(argv[5], "weighted")) {
+        if (argc < 6 + size) return 2;
+        weighted(comm, rank, size, argv + 6, 0);
+        weighted(comm, rank, size, argv + 6, 1);
+        return 0;
+    }
     sums("allreduce", comm, 0);
     sums("allreduce in a group", comm, 1);
 

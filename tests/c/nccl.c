@@ -182,7 +182,9 @@ static void compare(const struct rank *r, const char *what, int type, const void
     get(host, device, count * widths[type]);
     for (size_t i = 0; i < count; ++i) {
         double want = wanted(r, type, op, i), have = decode(type, host + i * widths[type]);
-        double room = ncclAvg == op && type >= ncclFloat16 ? 0.01 * fabs(want) : 0;
+        /* 8-bit floats have 2 or 3 bits: exact where the number of ranks is a power of two. */
+        double least = is_small(type) ? (0 == (r->size & (r->size - 1)) ? 0 : 0.25) : 0.01;
+        double room = ncclAvg == op && type >= ncclFloat16 ? least * fabs(want) : 0;
         if (!(fabs(have - want) <= room)) {
             fprintf(stderr, "rank %d of %d: %s, type %d, op %d, element %zu is %g and not %g\n", r->rank, r->size, what, type, op, i, have, want);
             exit(6);
@@ -239,9 +241,6 @@ static void reductions(size_t count)
 {
     for (int type = 0; type < ncclNumTypes; ++type) {
         for (int op = ncclSum; op <= ncclAvg; ++op) {
-            if (is_small(type) && ncclAvg == op) {
-                continue;
-            }
             prepare(type, count);
             EACH(ncclAllReduce(r->send, r->recv, count, type, op, r->comm, r->stream));
             for (int i = 0; i < local; ++i) compare(&ranks[i], "allreduce", type, ranks[i].recv, count, reduced, op);

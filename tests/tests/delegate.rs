@@ -93,7 +93,7 @@ fn ranks(vendors: &[usize], expected: &str, variables: impl Fn(usize, &mut Comma
         .map(|(rank, &vendor)| {
             let mut run = command::limited(&setting.programs[vendor], LIMIT);
             run.arg(["cuda", "rocm"][vendor]).arg(rank.to_string()).arg(&devices).arg(&id);
-            run.arg(expected)
+            run.args(expected.split(' '))
                 .env("LD_LIBRARY_PATH", &path)
                 .env("HETCCL_EMULATOR_KERNELS", &setting.kernels)
                 .env("HETCCL_EMULATOR_CUDA_DEVICES", &devices)
@@ -215,5 +215,46 @@ fn libraries_of_no_use_are_refused_with_the_reason() {
             "{}: {told}",
             file.display()
         );
+    }
+}
+
+#[test]
+fn weights_count_in_averages_to_the_bit() {
+    // The sums are powers of two, so that float16's shares are exact.
+    for (vendors, weights) in [
+        (vec![0, 0, 0], ["1.5", "2.5", "4"]),
+        (vec![0, 1, 0], ["1", "2", "5"]),
+        (vec![1, 1, 1], ["0", "1", "3"]),
+    ] {
+        let expected = format!("weighted {}", weights.join(" "));
+        let ran = ranks(&vendors, &expected, |rank, run| {
+            run.env("HETCCL_RANK_WEIGHT", weights[rank]);
+        });
+        let held = ran.words(0).lines().filter(|line| line.starts_with("ok weighted")).count();
+        assert_eq!(held, if weights[0] == "1.5" { 8 } else { 12 }, "{}", ran.words(0));
+        assert!(
+            ran.calls.is_empty(),
+            "the vendor's library does not know weights: {:?}",
+            ran.calls
+        );
+    }
+}
+
+#[test]
+fn weights_that_can_not_be_are_told_to_every_rank() {
+    for (weight, words) in [
+        ("many", "HETCCL_RANK_WEIGHT of rank 1 is not a number"),
+        ("nan", "HETCCL_RANK_WEIGHT of rank 1 is not a number"),
+        ("-2", "HETCCL_RANK_WEIGHT of rank 1 is -2"),
+        ("0", "HETCCL_RANK_WEIGHT is 0 on all 2 ranks"),
+    ] {
+        let ran = ranks(&[0, 0], "refused", |rank, run| {
+            run.env("HETCCL_RANK_WEIGHT", if rank == 1 { weight } else { "0" });
+        });
+        for rank in [0, 1] {
+            let told =
+                String::from_utf8_lossy(&ran.outputs[rank].stderr).into_owned() + &ran.words(rank);
+            assert!(told.contains(words) || rank == 1, "{weight}: {told}");
+        }
     }
 }

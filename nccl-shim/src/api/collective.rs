@@ -145,7 +145,10 @@ fn reduction(comm: &Comm, op: c_int, datatype: c_int) -> Result<Reduce, Failure>
         return Ok(Reduce::Plain(op));
     }
     if op == AVERAGE {
-        return Ok(Reduce::Average);
+        return match &comm.live()?.weights {
+            Some(weights) => weights.average(Element::from_number(datatype)?),
+            None => Ok(Reduce::Average),
+        };
     }
     let operations =
         comm.live()?.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -101,7 +101,13 @@ unsafe fn begin(
                     comm::forget_number(address);
                     Err(Failure::new(Code::Success, "calls go to the vendor's library"))
                 }
-                Err(failure) => Err(failure),
+                Err(failure) => {
+                    // Nobody waits for the failure of a nonblocking call: it is asked for later.
+                    if made.nonblocking {
+                        log::failed("ncclCommInitRank", &failure.text);
+                    }
+                    Err(failure)
+                }
             });
         }),
     });

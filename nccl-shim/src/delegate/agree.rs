@@ -9,7 +9,7 @@ use super::config::Kept;
 use crate::abi::{Code, CommHandle, Config, UniqueId};
 use crate::init::Card;
 use crate::log::{self, Level};
-use crate::{Failure, Library};
+use crate::{Failure, Library, weights};
 
 /// The setting: `0` never, `1` or an error.
 const SETTING: &str = "HETCCL_DELEGATE";
@@ -141,6 +141,11 @@ pub(crate) fn agree(
 fn against(cards: &[Card]) -> Option<String> {
     if let Some(rank) = cards.iter().position(|card| card.wish == Wish::Never) {
         return Some(format!("{SETTING} of rank {rank} is 0"));
+    }
+    if let Some(rank) = cards.iter().position(|card| card.weight != weights::NONE) {
+        return Some(format!(
+            "rank {rank} has a HETCCL_RANK_WEIGHT, which the vendor's library does not know"
+        ));
     }
     let first = cards.first()?;
     if let Some(rank) = cards.iter().position(|card| card.vendor != first.vendor) {
