@@ -20,7 +20,7 @@ use crate::mesh::Link;
 use crate::order::Words;
 use crate::reducer::Float8Reducer;
 use crate::weights::Weights;
-use crate::{Failure, Library, meeting, weights};
+use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
 const WIRE_VERSION: u32 = 1;
@@ -161,7 +161,11 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         vendor: driver.vendor() as u8,
         port,
         device: gpu::device_number(&*driver, device.number)?,
-        host: gpu::host_id(),
+        host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            id.hash(&mut hasher);
+            hasher.finish()
+        }),
         network: hasher.finish(),
         addresses,
         wish: Wish::own(),
@@ -245,6 +249,9 @@ pub(crate) fn start(
     let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
     let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
+    if rank == 0 {
+        settings::tell_ignored();
+    }
     let settings = Settings::default();
     let gpus =
         Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();

@@ -34,6 +34,7 @@ mod mesh;
 mod operation;
 mod order;
 mod reducer;
+mod settings;
 mod weights;
 
 pub use failure::Failure;

@@ -17,7 +17,7 @@ use crate::delegate::{self, Kept, agree, calls};
 use crate::engine::{Command, Exchange};
 use crate::group::{self, Making};
 use crate::init::{self, CARD_BYTES, Card, Joined, Seat};
-use crate::{Failure, Library, log, meeting};
+use crate::{Failure, Library, log, meeting, settings};
 
 /// NCCL's version that `libnccl.so.2` answers, and that of `librccl.so.1`.
 const NCCL_VERSION: c_int = 23203;
@@ -61,8 +61,14 @@ pub unsafe fn ids<'a>(ids: *const UniqueId, len: c_int) -> Result<&'a [UniqueId]
 
 /// Whether the caller does not wait.
 unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
+    // It overrules the configuration, as in NCCL.
+    let setting = match settings::variable("NCCL_COMM_BLOCKING").as_deref() {
+        Some("0") => Some(true),
+        Some("1") => Some(false),
+        _ => None,
+    };
     if config.is_null() {
-        return Ok(false);
+        return Ok(setting.unwrap_or(false));
     }
     // SAFETY: the caller's promise: at least the first fields, which every version has.
     let config = unsafe { config.read() };
@@ -70,6 +76,9 @@ unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
         return Err(Failure::argument(
             "the configuration was not made with NCCL_CONFIG_INITIALIZER (its magic number or size is wrong)",
         ));
+    }
+    if let Some(setting) = setting {
+        return Ok(setting);
     }
     match config.blocking {
         0 => Ok(true),
