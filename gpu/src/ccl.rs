@@ -375,4 +375,29 @@ mod tests {
             b"glibc-ld.so.cache1.1\x01\0\0libnccl.so.2\0/x/libnccl.so.2\0/x/libnccl.so.22\0";
         assert_eq!(in_loader_cache(cache, "libnccl.so.2"), [PathBuf::from("/x/libnccl.so.2")]);
     }
+
+    /// A real library, where HETCCL_TEST_LIBRARY names one.
+    #[test]
+    #[ignore = "needs a vendor's library: cargo xtask test-vendor"]
+    fn the_vendors_own_library_loads_and_tells_why_it_can_not_start() {
+        let path = PathBuf::from(
+            std::env::var_os("HETCCL_TEST_LIBRARY").expect("HETCCL_TEST_LIBRARY is set"),
+        );
+        let library =
+            VendorCcl::open(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        match library.unique_id() {
+            Ok(id) => assert!(id.iter().any(|&byte| byte != 0)),
+            Err(error) => assert!(error.to_string().contains("ncclGetUniqueId"), "{error}"),
+        }
+        type InitAll = unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int;
+        // SAFETY: the function has this type in every version.
+        let init: Option<InitAll> =
+            unsafe { std::mem::transmute(library.symbol(c"ncclCommInitAll")) };
+        let mut comm = std::ptr::null_mut();
+        // SAFETY: room for one communicator, on the first device.
+        let code = init.map_or(-1, |function| unsafe { function(&mut comm, 1, std::ptr::null()) });
+        assert!(code == 0 || !library.text(code).is_empty());
+        println!("a communicator of one rank: {} ({code})", library.text(code));
+        println!("{} is version {}", path.display(), version_text(library.version()));
+    }
 }

@@ -258,3 +258,31 @@ fn weights_that_can_not_be_are_told_to_every_rank() {
         }
     }
 }
+
+#[test]
+fn settings_are_followed_or_named_as_ignored() {
+    let folder = &setting().folder;
+    let file = folder.join("nccl.conf");
+    std::fs::write(&file, "NCCL_DEBUG = INFO # all\nNCCL_NVLS_ENABLE=1\n")
+        .expect("the folder is writable");
+    let log = |rank: usize| folder.join(format!("debug.{}.{rank}", std::process::id()));
+    for rank in [0, 1] {
+        let _ = std::fs::remove_file(log(rank));
+    }
+    ranks(&[0, 0], "own", |rank, run| {
+        run.env("NCCL_CONF_FILE", &file).env_remove("NCCL_DEBUG").env("NCCL_DEBUG_FILE", log(rank));
+        run.env("NCCL_ALGO", "Ring").env("HETCCL_DELEGATE", "0");
+    });
+    let told = [0, 1].map(|rank| std::fs::read_to_string(log(rank)).unwrap_or_default());
+    for text in &told {
+        assert!(text.contains("NCCL INFO rank") && text.contains("init took"), "{text}");
+    }
+    let ignored: Vec<&str> =
+        told.iter().flat_map(|text| text.lines()).filter(|line| line.contains("ignored")).collect();
+    // Rank 0's, and that of the rank that is rank 0 of the other part.
+    assert!(ignored.len() <= 2 && !ignored.is_empty(), "{ignored:?}");
+    assert!(
+        ignored.iter().all(|line| line.ends_with("ignored by hetccl: NCCL_ALGO, NCCL_NVLS_ENABLE")),
+        "{ignored:?}"
+    );
+}
