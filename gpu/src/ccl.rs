@@ -212,8 +212,8 @@ impl VendorCcl {
         // SAFETY: any code may be asked for.
         let text =
             function.map(|function| unsafe { function(code) }).filter(|text| !text.is_null());
-        // SAFETY: a string constant of the library.
         text.map_or_else(String::new, |text| {
+            // SAFETY: a string constant of the library.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         })
     }

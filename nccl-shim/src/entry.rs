@@ -111,8 +111,8 @@ macro_rules! entries {
                 Err(_) => panic!("a name without zeros"),
             };
         SLOT.find(crate::LIBRARY, NAME).map(|function| {
-            // SAFETY: the function has this type in every version that has it.
             let function: unsafe extern "C" fn($($type),*) -> $result =
+                // SAFETY: the function has this type in every version that has it.
                 unsafe { std::mem::transmute(function) };
             // SAFETY: the caller's promise.
             unsafe { function($($arg),*) }

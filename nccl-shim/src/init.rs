@@ -177,7 +177,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
 /// A new communicator.
 pub(crate) enum Joined {
     /// hetccl's own.
-    Own(Live),
+    Own(Box<Live>),
     /// One of the vendor's library.
     Vendor(NonNull<c_void>),
 }
@@ -223,7 +223,9 @@ impl Seat {
         config: Option<Kept>,
         wanted: impl Fn() -> bool,
     ) -> Result<Joined, Failure> {
-        let Some(id) = vendor_id else { return Ok(Joined::Own(start(self, rank, cards, secret)?)) };
+        let Some(id) = vendor_id else {
+            return Ok(Joined::Own(Box::new(start(self, rank, cards, secret)?)));
+        };
         self.driver.adopt(self.device.context)?;
         agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
     }

@@ -2,25 +2,16 @@
  * libnccl.so.2, so that hetccl's and NVIDIA's can be compared. Each call has a process of its own. */
 #include "nccl_api.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 int ncclCommInitRankScalable(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *);
-int ncclCommGrow(ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig_t *);
-int ncclCommGetUniqueId(ncclComm_t, ncclUniqueId *);
-int ncclCommRevoke(ncclComm_t, int);
-int ncclCommMemStats(ncclComm_t, int, uint64_t *);
-int ncclCommSuspend(ncclComm_t, int);
 int ncclCommResume(ncclComm_t);
-int ncclCommQueryProperties(ncclComm_t, void *);
 int ncclCommWindowDeregister(ncclComm_t, void *);
 int ncclWinGetUserPtr(ncclComm_t, void *, void **);
 int ncclPutSignal(const void *, size_t, int, int, void *, size_t, int, int, unsigned, ncclComm_t, stream_t);
-int ncclSignal(int, int, int, unsigned, ncclComm_t, stream_t);
-int ncclAllReduceConfig(const void *, void *, size_t, int, int, ncclComm_t, stream_t, const void *);
 
 #define CALL(call)                                                                                                     \
     do {                                                                                                               \
@@ -43,7 +34,8 @@ int main(void)
     int number = 0;
     char buffer[64];
     void *pointer = NULL;
-    uint64_t value = 0;
+    unsigned long long value = 0;
+    ncclCommProperties_t properties = {.size = sizeof properties, .magic = 0xcafebeef, .version = 23203};
     ncclUniqueId id;
     ncclConfig_t bad = {.size = sizeof bad, .magic = 1, .version = 22809, .blocking = 1};
     memset(&id, 0, sizeof id);
@@ -73,7 +65,7 @@ int main(void)
     CALL(ncclCommMemStats(NULL, 0, &value));
     CALL(ncclCommSuspend(NULL, 1));
     CALL(ncclCommResume(NULL));
-    CALL(ncclCommQueryProperties(NULL, buffer));
+    CALL(ncclCommQueryProperties(NULL, &properties));
     CALL(ncclCommRegister(NULL, buffer, 8, &pointer));
     CALL(ncclCommDeregister(NULL, pointer));
     CALL(ncclCommWindowRegister(NULL, buffer, 8, &pointer, 0));

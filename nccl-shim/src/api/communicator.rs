@@ -104,7 +104,7 @@ unsafe fn begin(
             let joined = make(&|| comm::is_known(address));
             // Set once, here.
             let _ = made.made.set(match joined {
-                Ok(Joined::Own(live)) => Ok(live),
+                Ok(Joined::Own(live)) => Ok(*live),
                 Ok(Joined::Vendor(comm)) => {
                     handle.hand_on(comm);
                     comm::forget_number(address);
