@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
@@ -11,7 +13,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels, LoadedKernels};
+use crate::kernels::{Change, Kernels, LoadedKernels, MapType};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -92,6 +94,8 @@ pub struct Gpus {
     keep_bytes: usize,
     ordered: bool,
     loaded: LoadedKernels,
+    /// Device memory in blocks, in use or kept.
+    device_bytes: Arc<AtomicUsize>,
 }
 
 impl Gpus {
@@ -122,7 +126,13 @@ impl Gpus {
             keep_bytes,
             ordered: false,
             loaded: LoadedKernels::default(),
+            device_bytes: Arc::default(),
         }
+    }
+
+    /// Bytes of device memory in blocks, in use or kept, for other threads to read.
+    pub fn device_bytes(&self) -> Arc<AtomicUsize> {
+        self.device_bytes.clone()
     }
 
     /// The program's earlier work on buffers has finished before requests are started, and streams of the program may
@@ -409,7 +419,11 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let address = match state.device.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
+            None => {
+                let address = self.drivers[state.driver].allocate(state.context, len_bytes)?;
+                self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                address
+            }
         };
         Ok(Block { lane, memory: state.memory, address, len_bytes })
     }
@@ -427,6 +441,7 @@ impl Gpus {
             driver.free_pinned(state.context, block.address);
         } else {
             driver.free(state.context, block.address);
+            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
     }
 
@@ -513,7 +528,7 @@ impl Gpus {
     }
 
     /// Whether the lane's device has the kernel of a change; loads it.
-    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: Datatype) -> bool {
+    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: MapType) -> bool {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         state.kernels.change(driver, state.context, change, datatype).is_ok()
@@ -526,7 +541,7 @@ impl Gpus {
     pub fn queue_map(
         &mut self,
         lane: Lane,
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,

@@ -56,7 +56,7 @@ impl LoadedKernels {
         driver: &dyn Driver,
         context: Context,
         change: Change,
-        datatype: Datatype,
+        datatype: MapType,
     ) {
         let _ = self.get(driver, context, change_name(change, datatype));
     }
@@ -73,12 +73,47 @@ impl LoadedKernels {
     }
 }
 
+/// What a [`Change`] is done to: the runtime's types, and 8-bit floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapType {
+    /// One of the runtime's.
+    Core(Datatype),
+    /// OCP's E4M3.
+    Float8e4m3,
+    /// OCP's E5M2.
+    Float8e5m2,
+}
+
+impl From<Datatype> for MapType {
+    fn from(datatype: Datatype) -> Self {
+        MapType::Core(datatype)
+    }
+}
+
+impl MapType {
+    const fn size_bytes(self) -> usize {
+        match self {
+            MapType::Core(datatype) => datatype.size_bytes(),
+            MapType::Float8e4m3 | MapType::Float8e5m2 => 1,
+        }
+    }
+
+    /// In the names of kernels.
+    const fn name(self) -> &'static str {
+        match self {
+            MapType::Core(datatype) => type_name(datatype),
+            MapType::Float8e4m3 => "f8e4m3",
+            MapType::Float8e5m2 => "f8e5m2",
+        }
+    }
+}
+
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     loaded: LoadedKernels,
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
-    changes: HashMap<(&'static str, Datatype), Result<Function, Error>>,
+    changes: HashMap<(&'static str, MapType), Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -126,7 +161,7 @@ impl Kernels {
         &mut self,
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,
@@ -148,7 +183,7 @@ impl Kernels {
         driver: &dyn Driver,
         context: Context,
         change: Change,
-        datatype: Datatype,
+        datatype: MapType,
     ) -> Result<Function, Error> {
         let op = change_op(change);
         let load = || self.loaded.get(driver, context, change_name(change, datatype));
@@ -186,8 +221,8 @@ const fn change_op(change: Change) -> &'static str {
 }
 
 /// The name of a change's kernel.
-fn change_name(change: Change, datatype: Datatype) -> String {
-    format!("hetccl_reduce_{}_{}", change_op(change), type_name(datatype))
+fn change_name(change: Change, datatype: MapType) -> String {
+    format!("hetccl_reduce_{}_{}", change_op(change), datatype.name())
 }
 
 /// A kernel's name.
