@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::raw::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hetccl_mca::{coll_verbose, modex_put, register_progress, unregister_progress};
@@ -13,6 +13,7 @@ use hetccl_runtime::{GpuChoice, Process, Settings, TransportChoice};
 use once_cell::sync::OnceCell;
 
 use crate::execute::Active;
+use crate::module::ModuleState;
 use crate::reduction::OpenMpiReducer;
 use crate::wire;
 
@@ -36,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) process: Process,
     /// Nonblocking operations under way, oldest first.
     pub(crate) active: Vec<Active>,
+    /// Communicators with collectives to poll in shared memory.
+    pub(crate) flowing: Vec<Arc<ModuleState>>,
     /// Shared memory of communicators that are gone.
     pub(crate) lanes: Pool,
     /// What has been told already, at [`Verbosity::ALGORITHM`].
@@ -74,6 +77,7 @@ impl Plugin {
             engine: Mutex::new(Engine {
                 process: Process::new(settings.clone(), Box::new(OpenMpiReducer)),
                 active: Vec::new(),
+                flowing: Vec::new(),
                 lanes: Pool::new(settings.shared_keep_bytes),
                 told: HashSet::new(),
             }),
@@ -168,6 +172,7 @@ impl Plugin {
         for active in engine.active.drain(..) {
             std::mem::forget(active);
         }
+        std::mem::forget(std::mem::take(&mut engine.flowing));
         if let Some(fabric) = engine.process.take_fabric() {
             // A peer that is gone already can't be waited for; the process ends anyway.
             let _ = fabric.close(Instant::now() + CLOSE_PATIENCE);
@@ -197,9 +202,9 @@ impl Plugin {
         }
     }
 
-    /// Notes how many operations are active.
-    pub(crate) fn note_active(&self, count: usize) {
-        self.active.store(count, Ordering::Release);
+    /// Notes how many operations, and communicators with some in shared memory, are active.
+    pub(crate) fn note_active(&self, engine: &Engine) {
+        self.active.store(engine.active.len() + engine.flowing.len(), Ordering::Release);
     }
 
     /// Whether nonblocking operations are under way.

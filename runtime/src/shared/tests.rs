@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 
 use hetccl_core::{Datatype, ReductionOp};
 
+use super::blocking::Lane;
 use super::*;
 use crate::host::ExternalReducer;
 
@@ -40,7 +41,7 @@ fn ranks(n: usize, ring_bytes: usize, body: impl Fn(&mut Lane, usize) + Sync) {
             let failed = Arc::clone(&failed);
             scope.spawn(move || {
                 let waiter = Waiter::new(give_up_with_the_others, true);
-                let mut lane = Lane::new(segment, rank, Vec::new(), waiter);
+                let mut lane = Lane::new(&Arc::new(segment), rank, Vec::new(), waiter);
                 FAILED.set(Some(Arc::clone(&failed)));
                 ready.wait();
                 let run = std::panic::AssertUnwindSafe(|| body(&mut lane, rank));
@@ -360,7 +361,7 @@ fn who_waits_for_a_process_that_is_gone_hears_of_it() {
     let (segment, _) =
         Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
     let pids = vec![std::process::id() as i32, gone];
-    let mut lane = Lane::new(segment, 0, pids, Waiter::new(|| (), true));
+    let mut lane = Lane::new(&Arc::new(segment), 0, pids, Waiter::new(|| (), true));
     assert_eq!(lane.barrier(), Err(LaneError::PeerGone { peer: 1 }));
 }
 
@@ -370,11 +371,14 @@ fn a_lane_comes_back_from_the_pool_where_it_was() {
     let make = || {
         let (segment, _) =
             Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
-        Lane::new(segment, 0, Vec::new(), Waiter::new(|| (), false))
+        let segment = Arc::new(segment);
+        let blocking = Lane::new(&segment, 0, Vec::new(), Waiter::new(|| (), false));
+        Lanes { blocking, polled: polled::Lane::all(&segment, 0, &[]) }
     };
     let members: Members = Arc::from([1, 2].as_slice());
     let mut pool = Pool::new(layout.segment_bytes());
     let lane = make();
+    assert_eq!(lane.finished(), 0);
     let id = lane.id();
     pool.put(Arc::clone(&members), lane);
     assert!(pool.take(&members, id, 1).is_none());
