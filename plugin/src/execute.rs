@@ -16,12 +16,13 @@ use crate::{shared, status};
 /// Looks at an operation that has just been started: less than 0.5 us.
 const POLLS_AT_START: usize = 16;
 /// The same for one in shared memory.
-const LOOKS_AT_START: usize = 32;
+const LOOKS_AT_START: usize = 48;
 
 /// A nonblocking or persistent collective, from its call to the end of its request.
 pub(crate) struct Pending {
     module: Arc<ModuleState>,
     prepared: Prepared,
+    persistent: bool,
     /// It goes through shared memory.
     shared: bool,
     /// The program has freed the request; it goes when the operation ends. Changed with the lock held.
@@ -164,8 +165,12 @@ unsafe fn create(
     let request = Request::new(module.comm, persistent, Some(start_all), Some(free))
         .ok_or(sys::MPI_ERR_NO_MEM as c_int)?;
     let _comm = module.comm.retain();
-    let shared = shared::takes_polled(Plugin::get(), &module, &prepared);
-    let pending = Pending { module, prepared, shared, freed: false, _comm };
+    let plugin = Plugin::get();
+    let shared = shared::takes_polled(plugin, &module, &prepared);
+    if !persistent {
+        plugin.note_unclaimed(1);
+    }
+    let pending = Pending { module, prepared, persistent, shared, freed: false, _comm };
     request.set_state(Box::into_raw(Box::new(pending)).cast());
     Ok(request)
 }
@@ -250,7 +255,9 @@ unsafe fn start_shared(plugin: &Plugin, request: Request, pending: &Pending) {
     let asked = unsafe {
         std::mem::transmute::<hetccl_runtime::Request<'_>, hetccl_runtime::Request<'static>>(asked)
     };
-    let looks = if shared::is_oversubscribed() { 1 } else { LOOKS_AT_START };
+    // A program that has others to wait for hardly waits for this one at once.
+    let patient = !shared::is_oversubscribed() && plugin.unclaimed() <= 1;
+    let looks = if patient { LOOKS_AT_START } else { 1 };
     let mut ended = shared::Ended::new();
     {
         let mut guard = plugin.lock();
@@ -353,7 +360,11 @@ unsafe fn spread_output(request: Request, code: c_int) -> c_int {
 unsafe fn delete(request: Request) {
     // SAFETY: the caller's promise; made in `create`.
     unsafe {
-        drop(Box::from_raw(request.state().cast::<Pending>()));
+        let pending = Box::from_raw(request.state().cast::<Pending>());
+        if !pending.persistent {
+            Plugin::get().note_unclaimed(-1);
+        }
+        drop(pending);
         request.retire();
     }
 }

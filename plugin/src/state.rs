@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ pub(crate) struct Plugin {
     has_gpus: AtomicBool,
     /// Operations in `Engine::active`, readable without the lock.
     active: AtomicUsize,
+    /// Requests of nonblocking collectives that the program has not waited for yet.
+    unclaimed: AtomicIsize,
     listening: AtomicBool,
 }
 
@@ -89,6 +91,7 @@ impl Plugin {
             job_is_direct: OnceCell::new(),
             has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
+            unclaimed: AtomicIsize::new(0),
             listening: AtomicBool::new(false),
         });
     }
@@ -205,6 +208,18 @@ impl Plugin {
     /// Notes how many operations, and communicators with some in shared memory, are active.
     pub(crate) fn note_active(&self, engine: &Engine) {
         self.active.store(engine.active.len() + engine.flowing.len(), Ordering::Release);
+    }
+
+    /// Notes that there are so many more requests of nonblocking collectives to wait for.
+    #[inline]
+    pub(crate) fn note_unclaimed(&self, more: isize) {
+        self.unclaimed.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Requests of nonblocking collectives that the program has not waited for yet.
+    #[inline]
+    pub(crate) fn unclaimed(&self) -> isize {
+        self.unclaimed.load(Ordering::Relaxed)
     }
 
     /// Whether nonblocking operations are under way.

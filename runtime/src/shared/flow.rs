@@ -3,9 +3,11 @@
 //! All ranks start them in the same order, so the n-th goes to the same lane everywhere, and a collective that waits for one
 //! before it waits for nothing that is not under way on all ranks.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use super::lane::LaneError;
@@ -13,38 +15,47 @@ use super::polled::Lane;
 use crate::host::ExternalReducer;
 use crate::process::Request;
 
-type Running = Pin<Box<dyn Future<Output = (Lane, Result<(), LaneError>)>>>;
-
 /// A collective and what its front end knows it by.
 struct Waiting<T> {
     request: Request<'static>,
     token: T,
 }
 
-/// One lane's collectives.
-struct Queue<T> {
-    /// Here while none is under way.
-    lane: Option<Lane>,
-    running: Option<(Running, T)>,
-    waiting: VecDeque<Waiting<T>>,
+/// What a flow and the server of a lane tell each other.
+struct Mail<T> {
+    waiting: RefCell<VecDeque<Waiting<T>>>,
+    ended: RefCell<Vec<(T, Result<(), LaneError>)>>,
+    closed: Cell<bool>,
 }
+
+/// Runs one lane's collectives, and gives the lane back when the mail is closed. One for all: a future per collective would
+/// cost more than a small collective itself.
+type Server = Pin<Box<dyn Future<Output = Lane>>>;
 
 /// The polled collectives of a communicator. `T` is what the front end knows them by.
 pub struct Flow<T> {
-    queues: Vec<Queue<T>>,
+    servers: Vec<(Server, Rc<Mail<T>>)>,
     started: usize,
     under_way: usize,
-    external: &'static dyn ExternalReducer,
 }
 
-// SAFETY: the pointers of collectives under way are to buffers that any thread may use, as MPI has it; so are lanes.
+// SAFETY: mail is shared with the flow's own servers alone, which go where it goes and run only in its functions; the pointers
+// of collectives under way are to buffers that any thread may use, as MPI has it.
 unsafe impl<T: Send> Send for Flow<T> {}
 
-impl<T> Flow<T> {
+impl<T: 'static> Flow<T> {
     /// A flow over these lanes, which are one rank's all.
     pub fn new(lanes: Vec<Lane>, external: &'static dyn ExternalReducer) -> Flow<T> {
-        let queue = |lane| Queue { lane: Some(lane), running: None, waiting: VecDeque::new() };
-        Flow { queues: lanes.into_iter().map(queue).collect(), started: 0, under_way: 0, external }
+        let server = |lane| {
+            let mail = Rc::new(Mail {
+                waiting: RefCell::default(),
+                ended: RefCell::default(),
+                closed: Cell::new(false),
+            });
+            let server: Server = Box::pin(serve(lane, Rc::clone(&mail), external));
+            (server, mail)
+        };
+        Flow { servers: lanes.into_iter().map(server).collect(), started: 0, under_way: 0 }
     }
 
     /// Whether nothing is under way.
@@ -54,7 +65,14 @@ impl<T> Flow<T> {
 
     /// The lanes, when nothing is under way.
     pub fn into_lanes(self) -> Option<Vec<Lane>> {
-        self.queues.into_iter().map(|queue| queue.lane).collect()
+        let lane = |(mut server, mail): (Server, Rc<Mail<T>>)| {
+            mail.closed.set(true);
+            match server.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(lane) => Some(lane),
+                Poll::Pending => None,
+            }
+        };
+        self.is_idle().then(|| self.servers.into_iter().map(lane).collect())?
     }
 
     /// Starts a collective; [`poll`](Flow::poll) says when it is over.
@@ -63,8 +81,8 @@ impl<T> Flow<T> {
     /// What the request refers to stays as it is until then. Its regions are host memory, and what MPI demands of the buffers
     /// of collectives holds.
     pub unsafe fn start(&mut self, request: Request<'static>, token: T) {
-        let index = self.started % self.queues.len();
-        self.queues[index].waiting.push_back(Waiting { request, token });
+        let (_, mail) = &self.servers[self.started % self.servers.len()];
+        mail.waiting.borrow_mut().push_back(Waiting { request, token });
         self.started += 1;
         self.under_way += 1;
     }
@@ -75,51 +93,31 @@ impl<T> Flow<T> {
             return;
         }
         let before = ended.len();
-        for queue in &mut self.queues {
-            queue.poll(self.external, ended);
+        for (server, mail) in &mut self.servers {
+            // A server ends only in `into_lanes`.
+            let _ = server.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            ended.append(&mut mail.ended.borrow_mut());
         }
         self.under_way -= ended.len() - before;
     }
 }
 
-impl<T> Queue<T> {
-    fn poll(
-        &mut self,
-        external: &'static dyn ExternalReducer,
-        ended: &mut Vec<(T, Result<(), LaneError>)>,
-    ) {
-        loop {
-            let Some((running, _)) = &mut self.running else {
-                let Some(lane) = self.lane.take() else { return };
-                match self.waiting.pop_front() {
-                    Some(Waiting { request, token }) => {
-                        self.running = Some((run(lane, request, external), token));
-                        continue;
-                    }
-                    None => {
-                        self.lane = Some(lane);
-                        return;
-                    }
-                }
-            };
-            let mut context = Context::from_waker(Waker::noop());
-            let Poll::Ready((lane, outcome)) = running.as_mut().poll(&mut context) else { return };
-            self.lane = Some(lane);
-            if let Some((_, token)) = self.running.take() {
-                ended.push((token, outcome));
-            }
-        }
-    }
-}
-
-fn run(
+async fn serve<T>(
     mut lane: Lane,
-    request: Request<'static>,
+    mail: Rc<Mail<T>>,
     external: &'static dyn ExternalReducer,
-) -> Running {
-    Box::pin(async move {
+) -> Lane {
+    let next = || {
+        poll_fn(|_| match mail.waiting.borrow_mut().pop_front() {
+            Some(next) => Poll::Ready(Some(next)),
+            None if mail.closed.get() => Poll::Ready(None),
+            None => Poll::Pending,
+        })
+    };
+    while let Some(Waiting { request, token }) = next().await {
         // SAFETY: `Flow::start`'s caller has promised it.
         let outcome = unsafe { lane.run(&request, external).await };
-        (lane, outcome)
-    })
+        mail.ended.borrow_mut().push((token, outcome));
+    }
+    lane
 }
