@@ -20,10 +20,10 @@ const LEAST_RING_BYTES: usize = 32 << 10;
 const HEAD_BYTES: usize = 4096;
 
 /// Lanes for collectives that are polled: as many may be under way at once without waiting for each other.
-const POLLED_LANES: usize = 4;
+const POLLED_LANES: usize = 2;
 
 /// The largest ring of a polled lane.
-const POLLED_RING_BYTES: usize = 128 << 10;
+const POLLED_RING_BYTES: usize = 256 << 10;
 
 /// What of the 64 KiB a rank rings of polled lanes may use; slots and counters of all lanes take the rest.
 const POLLED_BYTES_PER_RANK: usize = 40 << 10;
