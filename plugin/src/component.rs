@@ -124,7 +124,7 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let shared = parameters
         .word(
             "shared_memory",
-            "Whether blocking collectives of host buffers between ranks of one node go through memory that they share. \
+            "Whether collectives of host buffers between ranks of one node go through memory that they share. \
              auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be had. \
              anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded uses the wire",
             2,

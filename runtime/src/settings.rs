@@ -67,7 +67,7 @@ words! {
 }
 
 words! {
-    /// Whether ranks of one node share memory for blocking collectives, and how they get it.
+    /// Whether ranks of one node share memory for collectives, and how they get it.
     SharedMemory {
         /// An anonymous file, or a file in `/dev/shm` where that can't be.
         Auto = "auto",
