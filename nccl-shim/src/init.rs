@@ -1,6 +1,8 @@
 //! Making communicators: ranks meet, tell each other what they are, and start an engine each.
 
+use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,14 +10,17 @@ use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
 use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
 use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
 
-use crate::abi::{Code, UniqueId};
+use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
+use crate::delegate::Kept;
+use crate::delegate::agree::{self, Wish};
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
 use crate::mesh::Link;
 use crate::order::Words;
 use crate::reducer::Float8Reducer;
-use crate::{Failure, Library, meeting};
+use crate::weights::Weights;
+use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
 const WIRE_VERSION: u32 = 1;
@@ -26,18 +31,22 @@ const WARM_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     version: u32,
-    vendor: u8,
+    pub(crate) vendor: u8,
     port: u16,
     /// The same for all ranks on one device.
-    device: u64,
+    pub(crate) device: u64,
     host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
     addresses: [u32; MOST_ADDRESSES],
+    /// Whether calls may go to the vendor's library.
+    pub(crate) wish: Wish,
+    /// How much the rank counts in averages.
+    pub(crate) weight: u64,
 }
 
 /// Bytes of a card.
-pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES;
+pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 16;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
@@ -51,6 +60,8 @@ impl Card {
         for address in self.addresses {
             bytes.extend_from_slice(&address.to_le_bytes());
         }
+        bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&self.weight.to_le_bytes());
         bytes
     }
 
@@ -69,6 +80,8 @@ impl Card {
             addresses: std::array::from_fn(|i| {
                 u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
             }),
+            wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
+            weight: word(32 + 4 * MOST_ADDRESSES + 8),
         })
     }
 
@@ -88,6 +101,7 @@ impl Card {
 
 /// A rank before it meets the others.
 pub(crate) struct Seat {
+    library: Library,
     listener: TcpListener,
     driver: Box<dyn Driver>,
     device: Device,
@@ -147,14 +161,28 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         vendor: driver.vendor() as u8,
         port,
         device: gpu::device_number(&*driver, device.number)?,
-        host: gpu::host_id(),
+        host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            id.hash(&mut hasher);
+            hasher.finish()
+        }),
         network: hasher.finish(),
         addresses,
+        wish: Wish::own(),
+        weight: weights::own(),
     };
-    Ok(Seat { listener, driver, device, card })
+    Ok(Seat { library, listener, driver, device, card })
 }
 
-/// Makes a rank of a new communicator with all that have the unique id.
+/// A new communicator.
+pub(crate) enum Joined {
+    /// hetccl's own.
+    Own(Box<Live>),
+    /// One of the vendor's library.
+    Vendor(NonNull<c_void>),
+}
+
+/// Makes a rank of a new communicator with all that have the unique id. `wanted` says whether the program still wants it.
 ///
 /// # Errors
 /// The ranks do not meet, or do not fit together.
@@ -162,25 +190,45 @@ pub(crate) fn join(
     library: Library,
     device: Device,
     ids: &[UniqueId],
-    rank: usize,
-    size: usize,
-) -> Result<Live, Failure> {
+    (rank, size): (usize, usize),
+    config: Option<Kept>,
+    wanted: impl Fn() -> bool,
+) -> Result<Joined, Failure> {
     let begun = Instant::now();
     let seat = sit(library, device)?;
     let secret = meeting::secret(&ids[0]);
-    let cards = match size {
-        1 => vec![seat.card],
-        _ => meeting::meet(ids, rank, size, &seat.card.to_bytes())?
-            .iter()
-            .map(|bytes| Card::from_bytes(bytes))
-            .collect::<Result<_, _>>()?,
-    };
-    let live = start(seat, rank, &cards, secret)?;
+    let met = meeting::meet(ids, rank, size)?;
+    let cards = met.gather(seat.card.to_bytes())?;
+    let cards = cards.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let vendor_id = agree::agree(library, rank, &cards, |own| met.gather(own))?;
+    met.part()?;
+    let joined = seat.take((rank, &cards), vendor_id, secret, config, wanted)?;
     log::line(
         Level::Info,
         &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
     );
-    Ok(live)
+    Ok(joined)
+}
+
+impl Seat {
+    /// Starts the rank: in the vendor's library where there is an id for it, in an engine of hetccl's otherwise.
+    ///
+    /// # Errors
+    /// Of either.
+    pub(crate) fn take(
+        self,
+        (rank, cards): (usize, &[Card]),
+        vendor_id: Option<UniqueId>,
+        secret: [u8; 16],
+        config: Option<Kept>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Joined, Failure> {
+        let Some(id) = vendor_id else {
+            return Ok(Joined::Own(Box::new(start(self, rank, cards, secret)?)));
+        };
+        self.driver.adopt(self.device.context)?;
+        agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
+    }
 }
 
 /// Starts a rank whose communicator has these cards, by rank.
@@ -194,13 +242,18 @@ pub(crate) fn start(
     secret: [u8; 16],
 ) -> Result<Live, Failure> {
     let size = cards.len();
-    let Seat { listener, driver, device, card } = seat;
+    let Seat { listener, driver, device, card, .. } = seat;
     if let Some(other) = cards.iter().position(|other| other.version != card.version) {
         return Err(Failure::usage(format!(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
+    let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
+    let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
+    if rank == 0 {
+        settings::tell_ignored();
+    }
     let settings = Settings::default();
     let gpus =
         Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
@@ -217,7 +270,9 @@ pub(crate) fn start(
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
     let communicator =
         Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
-    let shared = Arc::new(Shared::new(Words::new(&*driver, device.context)?));
+    let words = Words::new(&*driver, device.context)?;
+    let shared = Arc::new(Shared::new(words, process.gpus().loaded_kernels()));
+    let device_bytes = process.gpus().device_bytes();
     let engine = Engine {
         shared: shared.clone(),
         process,
@@ -246,7 +301,10 @@ pub(crate) fn start(
             }
         ),
     );
-    Ok(Live::new(rank, size, shared, secret, driver, thread))
+    let mut live = Live::new(rank, size, shared, secret, driver, thread);
+    live.device_bytes = device_bytes;
+    live.weights = weights;
+    Ok(live)
 }
 
 /// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
@@ -260,10 +318,15 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<()
     let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
     let gpus = process.gpus();
     let made = gpus.lane(region).map(|lane| {
+        for element in [Element::Float8e4m3, Element::Float8e5m2] {
+            for change in [Change::Divide(1), Change::Multiply(1)] {
+                let _ = gpus.can_map(lane, change, element.mapped());
+            }
+        }
         for datatype in USUAL {
             // Where there are no kernels, the host reduces.
             if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
-                let _ = gpus.can_map(lane, Change::Divide(1), datatype);
+                let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
             }
         }
     });
@@ -294,6 +357,8 @@ mod tests {
                 0,
                 0,
             ],
+            wish: Wish::Never,
+            weight: 5,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
         assert!(card.places(&card)[0].ip().is_loopback());

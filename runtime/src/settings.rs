@@ -67,7 +67,7 @@ words! {
 }
 
 words! {
-    /// Whether ranks of one node share memory for blocking collectives, and how they get it.
+    /// Whether ranks of one node share memory for collectives, and how they get it.
     SharedMemory {
         /// An anonymous file, or a file in `/dev/shm` where that can't be.
         Auto = "auto",
@@ -172,7 +172,7 @@ pub const WORD_SETTINGS: &[WordSetting] = &[
     },
     WordSetting {
         name: "shared_memory",
-        help: "Whether blocking collectives of host buffers between ranks of one node go through memory that they share. \
+        help: "Whether collectives of host buffers between ranks of one node go through memory that they share. \
                auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be \
                had. anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded \
                uses the wire",

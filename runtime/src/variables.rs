@@ -29,6 +29,28 @@ pub const VARIABLES: &[Variable] = &[
         "The folder in which libucp.so.0 is looked for, and nowhere else. Without it: where the system's loader looks",
     ),
     variable(
+        "HETCCL_DELEGATE",
+        "the NCCL library",
+        "0: calls are never handed on to the vendor's own library; 1: an error, with the reason, where they can't be. Without \
+         it: handed on where all ranks can",
+    ),
+    variable(
+        "HETCCL_NCCL_LIBRARY",
+        "the NCCL library",
+        "The vendor's libnccl.so.2, by absolute path; hetccl run sets the one that it finds beside the framework. Without it: \
+         beside the framework's own, then where the loader looks",
+    ),
+    variable(
+        "HETCCL_RCCL_LIBRARY",
+        "the NCCL library",
+        "The vendor's librccl.so.1, in the same way",
+    ),
+    variable(
+        "HETCCL_RANK_WEIGHT",
+        "the NCCL library",
+        "How much this rank counts in ncclAvg: sum(w x) / sum(w). Without it: 1",
+    ),
+    variable(
         "HETCCL_INIT_TIMEOUT",
         "the NCCL library",
         "Seconds, at least 1, that a rank waits for the others when a communicator is made; then the missing ranks are \
@@ -56,5 +78,26 @@ pub const VARIABLES: &[Variable] = &[
         "the NCCL library",
         "What the NCCL library tells on stderr. VERSION: its version; WARN: also errors; INFO: also which ways were taken. \
          Without it: nothing",
+    ),
+    variable(
+        "NCCL_DEBUG_FILE",
+        "the NCCL library",
+        "The file for what NCCL_DEBUG asks for; %h stands for the host, %p for the process. Without it: stderr",
+    ),
+    variable(
+        "NCCL_HOSTID",
+        "the NCCL library",
+        "What tells hosts apart: ranks with the same one share memory. Without it: the system's own id",
+    ),
+    variable(
+        "NCCL_COMM_BLOCKING",
+        "the NCCL library",
+        "0: calls that make communicators return at once; 1: they wait. Without it: what the program's configuration says",
+    ),
+    variable(
+        "NCCL_CONF_FILE",
+        "the NCCL library",
+        "A file with lines NAME=VALUE for NCCL_ variables that the environment does not have. Without it: ~/.nccl.conf, then \
+         /etc/nccl.conf",
     ),
 ];

@@ -22,3 +22,4 @@ pub mod setup;
 pub mod spirv;
 pub mod test;
 pub mod ucx_cuda;
+pub mod vendor;

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup, test,
+    bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup,
+    test, vendor,
 };
 
 /// hetccl's developer commands
@@ -38,6 +39,8 @@ enum Task {
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
     TestLeaks,
+    /// Load NVIDIA's own NCCL from PyPI beside hetccl's and compare answers to bad input
+    TestVendor,
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
@@ -90,6 +93,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
+        Task::TestVendor => passed(vendor::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Docs => {
             docs::run()?;

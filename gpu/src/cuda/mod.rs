@@ -349,6 +349,8 @@ impl Driver for Cuda {
                 sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()),
             )?;
         }
+        // Otherwise its first launch may load it, and wait for all streams then.
+        result::load_function(function.expose_provenance())?;
         Ok(Function(function.expose_provenance()))
     }
 
