@@ -16,6 +16,7 @@ mod op;
 mod pool;
 mod schedule;
 mod select;
+pub mod topology;
 mod transport;
 mod types;
 pub mod verify;
