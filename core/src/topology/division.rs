@@ -150,7 +150,9 @@ mod tests {
 
     #[test]
     fn weighted_parts_tile_the_whole() {
-        for (len, weights) in [(10, &[1, 1, 2][..]), (7, &[0, 3]), (5, &[0, 0, 0]), (0, &[4, 1]), (3, &[9])] {
+        for (len, weights) in
+            [(10, &[1, 1, 2][..]), (7, &[0, 3]), (5, &[0, 0, 0]), (0, &[4, 1]), (3, &[9])]
+        {
             let mut at = 0;
             for index in 0..weights.len() {
                 let part = weighted_part(len, weights, index);
@@ -164,7 +166,9 @@ mod tests {
 
     #[test]
     fn own_parts_tile_the_whole_in_the_order_of_coordinates() {
-        for unit in [unit(&[], &[]), unit(&[3], &[2, 1, 1]), unit(&[2, 3, 2], &[1, 3]), unit(&[4, 4], &[])] {
+        for unit in
+            [unit(&[], &[]), unit(&[3], &[2, 1, 1]), unit(&[2, 3, 2], &[1, 3]), unit(&[4, 4], &[])]
+        {
             for whole in [Block { start: 5, len: 100 }, Block { start: 0, len: 7 }] {
                 let mut at = whole.start;
                 for index in 0..unit.ranks.len() {
@@ -172,7 +176,10 @@ mod tests {
                     assert_eq!(own.start, at);
                     at += own.len;
                     for stage in 0..unit.stages.len() {
-                        assert_eq!(unit.peer(index, stage, unit.digit(index, stage)).index(), index);
+                        assert_eq!(
+                            unit.peer(index, stage, unit.digit(index, stage)).index(),
+                            index
+                        );
                     }
                 }
                 assert_eq!(at, whole.start + whole.len);
@@ -181,7 +188,9 @@ mod tests {
                 unit.owners(whole, wanted, &mut |rank, block| {
                     assert_eq!(block.start, covered);
                     let own = unit.own(rank.index(), whole);
-                    assert!(block.start >= own.start && block.start + block.len <= own.start + own.len);
+                    assert!(
+                        block.start >= own.start && block.start + block.len <= own.start + own.len
+                    );
                     covered += block.len;
                 });
                 assert_eq!(covered, wanted.start + wanted.len);

@@ -40,8 +40,9 @@ impl Topology {
         }
         w.runs(&self.nodes, |a, b| a == b, |w, &kind| w.number(kind.into()));
         // Runs of ranks that follow each other on one node's devices, one each.
-        let follows =
-            |a: &Place, b: &Place| a.node == b.node && u32::from(a.device) + 1 == u32::from(b.device);
+        let follows = |a: &Place, b: &Place| {
+            a.node == b.node && u32::from(a.device) + 1 == u32::from(b.device)
+        };
         w.number(self.places.len() as u64);
         for run in self.places.chunk_by(follows) {
             w.numbers([run.len() as u64, run[0].node.into(), run[0].device.into()]);
@@ -133,7 +134,11 @@ impl Writer {
             self.numbers([copy_mb_s.into(), device.launch_ns.into(), device.nic.into()]);
             self.number(device.gpu_direct.into());
         }
-        self.numbers([kind.host_mb_s.into(), kind.latency_ns.into(), kind.cross_vendor_peer.into()]);
+        self.numbers([
+            kind.host_mb_s.into(),
+            kind.latency_ns.into(),
+            kind.cross_vendor_peer.into(),
+        ]);
     }
 }
 
@@ -150,7 +155,9 @@ impl Reader<'_> {
     fn number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
-            let Some(&byte) = self.bytes.get(self.at) else { return self.error("more bytes were expected") };
+            let Some(&byte) = self.bytes.get(self.at) else {
+                return self.error("more bytes were expected");
+            };
             self.at += 1;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
@@ -229,7 +236,11 @@ mod tests {
                 let bytes = topology.encode();
                 assert_eq!(Topology::decode(&bytes).unwrap(), topology);
                 for end in 0..bytes.len() {
-                    assert!(Topology::decode(&bytes[..end]).is_err(), "{end} of {} bytes", bytes.len());
+                    assert!(
+                        Topology::decode(&bytes[..end]).is_err(),
+                        "{end} of {} bytes",
+                        bytes.len()
+                    );
                 }
             }
         }
@@ -242,8 +253,12 @@ mod tests {
         let places = (0..1024)
             .flat_map(|node| (0..devices).map(move |device| Place { node, device }))
             .collect();
-        let topology =
-            Topology { network: Network::default(), kinds: vec![kind], nodes: vec![0; 1024], places };
+        let topology = Topology {
+            network: Network::default(),
+            kinds: vec![kind],
+            nodes: vec![0; 1024],
+            places,
+        };
         let bytes = topology.encode().len();
         assert!(bytes < 6 * 1024, "{bytes} bytes");
     }

@@ -124,7 +124,8 @@ impl Hierarchy {
 
 impl PartialEq for Hierarchy {
     fn eq(&self, other: &Hierarchy) -> bool {
-        std::ptr::eq(self, other) || (self.digest == other.digest && self.topology == other.topology)
+        std::ptr::eq(self, other)
+            || (self.digest == other.digest && self.topology == other.topology)
     }
 }
 
@@ -171,7 +172,11 @@ fn cells(topology: &Topology, islands: &[Island]) -> Vec<Cell> {
         if here.len() > 1 && here.iter().all(|island| island.ranks.len() == members) {
             let ranks =
                 (0..members).flat_map(|m| here.iter().map(move |island| island.ranks[m])).collect();
-            cells.push(Cell { stages: vec![members, here.len()], ranks, weights: vec![1; members] });
+            cells.push(Cell {
+                stages: vec![members, here.len()],
+                ranks,
+                weights: vec![1; members],
+            });
             continue;
         }
         for island in here {

@@ -227,7 +227,8 @@ impl Topology {
             return wrong(format!("a node has kind {kind}, which is not there"));
         }
         for (rank, place) in self.places.iter().enumerate() {
-            let kind = self.nodes.get(place.node as usize).map(|&kind| &self.kinds[usize::from(kind)]);
+            let kind =
+                self.nodes.get(place.node as usize).map(|&kind| &self.kinds[usize::from(kind)]);
             if kind.is_none_or(|kind| usize::from(place.device) >= kind.devices.len()) {
                 return wrong(format!("rank {rank} is at {place:?}, which is not there"));
             }

@@ -61,7 +61,11 @@ pub fn machine(size: usize, seed: u64) -> Topology {
         1 => vec![mixed[..2 + (hash(2) % 3) as usize].iter().map(|&v| device(v, 0)).collect()],
         _ => vendors[..most as usize]
             .iter()
-            .map(|&vendor| (0..1 + hash(vendor as u64 + 3) % 4).map(|i| device(vendor, (i % 2) as u16)).collect())
+            .map(|&vendor| {
+                (0..1 + hash(vendor as u64 + 3) % 4)
+                    .map(|i| device(vendor, (i % 2) as u16))
+                    .collect()
+            })
             .collect(),
     };
     let kinds: Vec<NodeKind> = lists

@@ -11,7 +11,8 @@ use crate::call::{Call, Collective};
 use crate::schedule::{Buffer, Schedule, Span};
 use crate::types::Rank;
 
-pub(super) const ALL: &[Collective] = &[Collective::Alltoall, Collective::Alltoallv, Collective::Alltoallw];
+pub(super) const ALL: &[Collective] =
+    &[Collective::Alltoall, Collective::Alltoallv, Collective::Alltoallw];
 
 /// What this rank sends to each rank. In place, it is copied first: the output that it lies in is written.
 pub(super) fn blocks_to_send(b: &mut Builder, call: &Call) -> Vec<Span> {

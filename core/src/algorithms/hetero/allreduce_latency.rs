@@ -44,7 +44,8 @@ fn build(call: &Call) -> Schedule {
         return b.finish();
     }
     let mut sum = input;
-    let arrived: Vec<(_, Span)> = cells.mates().map(|mate| (mate, b.scratch(call.count()))).collect();
+    let arrived: Vec<(_, Span)> =
+        cells.mates().map(|mate| (mate, b.scratch(call.count()))).collect();
     for &(mate, place) in &arrived {
         b.recv(mate, place);
     }

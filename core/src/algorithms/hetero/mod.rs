@@ -15,7 +15,7 @@ mod order;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod scatter;
-mod stages;
+pub mod stages;
 
 use std::sync::Arc;
 

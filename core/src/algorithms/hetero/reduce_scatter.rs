@@ -59,9 +59,8 @@ impl Rounds<'_> {
 
     /// Ranks of a cell whose sums this rank makes, when it is another one.
     fn dealt(&self, cell: usize) -> impl Iterator<Item = Rank> {
-        let mine = move |to: &Rank| {
-            self.cells.proxy(self.cells.own(), to.index()) == self.call.group.rank
-        };
+        let mine =
+            move |to: &Rank| self.cells.proxy(self.cells.own(), to.index()) == self.call.group.rank;
         self.cells.ranks(cell).iter().copied().filter(mine)
     }
 

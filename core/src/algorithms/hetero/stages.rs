@@ -9,22 +9,27 @@ use crate::types::Rank;
 
 /// A stretch of scratch memory that is handed out piece by piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arena {
+pub struct Arena {
     span: Span,
     used: usize,
 }
 
 impl Arena {
-    pub(super) fn new(b: &mut Builder, len: usize) -> Arena {
+    /// A new scratch buffer of `len` elements.
+    pub fn new(b: &mut Builder, len: usize) -> Arena {
         Arena { span: b.scratch(len), used: 0 }
     }
 
     /// Everything is free again; the builder makes new users wait for old ones.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    pub(super) fn take(&mut self, len: usize) -> Span {
+    /// The next `len` elements.
+    ///
+    /// # Panics
+    /// When there are not so many left.
+    pub fn take(&mut self, len: usize) -> Span {
         let piece = self.span.part(self.used, len);
         self.used += len;
         piece
@@ -35,7 +40,7 @@ impl Arena {
 /// Output. Where that is now: Output, or still `sum` where no stage has anybody to talk to.
 ///
 /// Own and arriving parts are combined in the order of digits downwards from this rank's.
-pub(super) fn reduce_scatter(
+pub fn reduce_scatter(
     b: &mut Builder,
     (unit, index): (&Unit, usize),
     whole: Block,
@@ -77,7 +82,7 @@ pub(super) fn reduce_scatter(
 }
 
 /// Elements of an arena that [`reduce_scatter`] takes.
-pub(super) fn reduce_scatter_scratch((unit, index): (&Unit, usize), whole: Block) -> usize {
+pub fn reduce_scatter_scratch((unit, index): (&Unit, usize), whole: Block) -> usize {
     let mut block = whole;
     let mut total = 0;
     for (stage, &members) in unit.stages.iter().enumerate() {
@@ -88,7 +93,7 @@ pub(super) fn reduce_scatter_scratch((unit, index): (&Unit, usize), whole: Block
 }
 
 /// Spreads every rank's own part of `whole` over the unit, in `data`. The last steps go to `last`.
-pub(super) fn allgather(
+pub fn allgather(
     b: &mut Builder,
     (unit, index): (&Unit, usize),
     whole: Block,
@@ -143,7 +148,7 @@ fn segments(division: &Division, seat: Seat, whole: Block) -> Vec<Segment> {
 ///
 /// Two units swap their sums, and both combine the first unit's with the second's. Of three and more, one is each
 /// stretch's home: the others send it their sums and get the result.
-pub(super) fn exchange(
+pub fn exchange(
     b: &mut Builder,
     division: &Division,
     seat: Seat,
@@ -220,7 +225,7 @@ pub(super) fn exchange(
 }
 
 /// Elements of an arena that [`exchange`] takes, at most.
-pub(super) fn exchange_scratch(division: &Division, seat: Seat, whole: Block) -> usize {
+pub fn exchange_scratch(division: &Division, seat: Seat, whole: Block) -> usize {
     match division.units.len() {
         1 => 0,
         2 => division.units[seat.unit].own(seat.index, whole).len,
