@@ -3,6 +3,7 @@
 
 mod doctor;
 mod info;
+mod sim;
 
 use clap::{Parser, Subcommand};
 
@@ -23,12 +24,15 @@ enum Command {
     Info(info::Args),
     /// Show what this host can do with GPU memory, and why not more
     Doctor(doctor::Args),
+    /// Simulate a collective on a described cluster, next to the lower bound and to other schedules
+    Sim(sim::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Sim(args) => sim::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -11,6 +11,7 @@
 pub mod algorithms;
 mod builder;
 mod call;
+pub mod cost;
 mod engine;
 mod op;
 mod pool;

@@ -16,6 +16,7 @@ mod memory;
 mod network;
 mod rank;
 mod simulation;
+pub mod study;
 pub mod timed;
 
 pub use memory::{Arithmetic, Memory};
