@@ -14,6 +14,9 @@ use crate::topology::{Division, Hierarchy, Route, Topology, Unit};
 const SMALLEST_CHUNK: usize = 64 << 10;
 const LARGEST_CHUNK: usize = 256 << 20;
 
+/// Chunks under way at a time.
+const WINDOW: f64 = crate::algorithms::hetero::allreduce::WINDOW as f64;
+
 /// What the model picks.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
@@ -36,7 +39,7 @@ struct Shape {
     messages: f64,
     /// Latencies that follow each other, in nanoseconds.
     hops: f64,
-    /// Latencies that every further chunk adds to a chain of them.
+    /// Works in chunks.
     chunked: bool,
 }
 
@@ -72,7 +75,10 @@ fn best_chunk(topology: &Topology, shape: &Shape, bytes: usize) -> (usize, f64) 
         let whole = bytes as f64 * shape.carried;
         // Messages cost the rank's time while links are busy with the others; only what exceeds them shows.
         let posts = chunks * shape.messages * overhead;
-        whole.max(posts) + 0.02 * posts + chunk.min(bytes) as f64 * shape.filling + shape.hops
+        let once = chunk.min(bytes) as f64 * shape.filling + shape.hops;
+        // So many chunks at a time: no more than a window of them in the time that one takes.
+        let windows = chunks / WINDOW * once;
+        whole.max(posts).max(windows) + 0.005 * posts + once
     };
     if !shape.chunked {
         return (usize::MAX, time(usize::MAX));
@@ -200,6 +206,8 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
     let t = h.topology();
     let units = division.units.len() as f64;
     let homes: f64 = division.units.iter().map(|unit| f64::from(unit.home)).sum();
+    let launch = (0..t.len()).map(|rank| t.device(rank).launch_ns).max().unwrap_or(0);
+    let launch = f64::from(launch);
     let mut worst = Shape { chunked: true, ..Shape::default() };
     for unit in &division.units {
         let (inside, border, fabric) = rates(h, unit);
@@ -214,7 +222,8 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
             filling += 2.0 * share * cost;
             // Sends, receives and reductions there; sends and receives back.
             messages += 5.0 * (members as f64 - 1.0);
-            hops += 2.0 * (hop(t, if crosses { Route::Network } else { Route::Peer }) * 3.0);
+            hops +=
+                launch + 2.0 * (hop(t, if crosses { Route::Network } else { Route::Peer }) * 3.0);
             part /= members as f64;
         }
         if units > 1.0 {

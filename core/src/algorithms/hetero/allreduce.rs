@@ -31,7 +31,7 @@ use crate::schedule::{Buffer, Schedule, StepId};
 use crate::topology::Division;
 
 /// Chunks under way at a time.
-pub const WINDOW: usize = 4;
+pub const WINDOW: usize = 12;
 
 /// Units are vendor groups. See the [module documentation](self).
 pub const ALGORITHM: Algorithm = Algorithm {
