@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod balance;
 mod builder;
 mod call;
 pub mod cost;
