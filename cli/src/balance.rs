@@ -14,7 +14,8 @@ use serde::Serialize;
     hetccl balance --speeds 100,100,310 --batch 96 --json\n  \
     hetccl balance --probe 'python train.py --samples 256 --device 0' \\\n    \
     --probe 'python train.py --samples 256 --device 1' --probe-samples 256 --batch 512\n\n\
-    Weights make avg = sum(w_i x_i) / sum(w_i): HETCCL_RANK_WEIGHT of rank i is its number of samples.")]
+    With the weights w, sum(w_i x_i) / sum(w_i) over the ranks' mean gradients x is the mean over the whole batch: every rank \
+    multiplies its gradient by w_i / sum(w) before an allreduce that adds up (sim/examples/balanced_training.rs).")]
 pub struct Args {
     /// Samples per second of each rank; 100x4 means four ranks of 100
     #[arg(
@@ -103,13 +104,9 @@ fn report(batch: u64, speeds: &[f64], split: &Split) -> Report {
 }
 
 fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{:>6} {:>12} {:>8} {:>20}",
-        "rank", "samples/s", "samples", "HETCCL_RANK_WEIGHT"
-    )?;
+    writeln!(out, "{:>6} {:>12} {:>8} {:>8}", "rank", "samples/s", "samples", "weight")?;
     for r in &report.ranks {
-        writeln!(out, "{:>6} {:>12.2} {:>8} {:>20}", r.rank, r.samples_per_s, r.samples, r.weight)?;
+        writeln!(out, "{:>6} {:>12.2} {:>8} {:>8}", r.rank, r.samples_per_s, r.samples, r.weight)?;
     }
     let Report { step_s, even_step_s, ideal_step_s, .. } = report;
     writeln!(

@@ -220,8 +220,8 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
             let (load, cost) = if crosses { (&mut far, border) } else { (&mut near, inside) };
             *load += 2.0 * share;
             filling += 2.0 * share * cost;
-            // Sends, receives and reductions there; sends and receives back.
-            messages += 5.0 * (members as f64 - 1.0);
+            // Sends and reductions there, sends back; receives take of another time.
+            messages += 3.0 * (members as f64 - 1.0);
             hops +=
                 launch + 2.0 * (hop(t, if crosses { Route::Network } else { Route::Peer }) * 3.0);
             part /= members as f64;
@@ -231,7 +231,7 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
             let exchanged = part * (1.0 + (units - 2.0) * home);
             far += exchanged;
             filling += exchanged * border * if units > 2.0 { 2.0 } else { 1.0 };
-            messages += 3.0 * units;
+            messages += 2.0 * (units - 1.0);
             hops += 3.0 * hop(t, Route::Network);
         }
         // Without a fabric of its own, what crosses the border uses the same PCIe link.
