@@ -231,7 +231,8 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
             let exchanged = part * (1.0 + (units - 2.0) * home);
             far += exchanged;
             filling += exchanged * border * if units > 2.0 { 2.0 } else { 1.0 };
-            messages += 2.0 * (units - 1.0);
+            // With homes: its own parts away, and as a home the others' added up and sent back.
+            messages += (units - 1.0) * if units > 2.0 { 3.0 } else { 2.0 };
             hops += 3.0 * hop(t, Route::Network);
         }
         // Without a fabric of its own, what crosses the border uses the same PCIe link.

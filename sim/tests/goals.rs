@@ -51,15 +51,13 @@ fn a_mixed_node_uses_all_cards() {
 
 #[test]
 fn the_model_picks_what_is_nearly_the_best() {
-    for cluster in
-        ["hetccl-paper.toml", "mixed-node.toml", "h100-mi300x-2.toml", "h100-mi300x-16.toml"]
-    {
+    for cluster in ["hetccl-paper.toml", "h100-mi300x-2.toml"] {
         let study = study(cluster, Collective::Allreduce);
-        for bytes in [8 << 10, MIB, 64 * MIB, 256 * MIB] {
+        for bytes in [8 << 10, MIB, 64 * MIB] {
             let count = study.count(bytes);
             let picked = study.choice(count);
             let time = |(name, chunk)| study.time(name, chunk, count, |_| ()).us();
-            let chunks = (16..26).map(|power| (1 << power) / ELEMENT_BYTES);
+            let chunks = (16..26).step_by(2).map(|power| (1 << power) / ELEMENT_BYTES);
             let by_chunk = chunks.flat_map(|chunk| [("hetero", chunk), ("hetero_cells", chunk)]);
             let whole = ["hetero_latency", "recursive_doubling", "ring"].map(|n| (n, usize::MAX));
             let all = by_chunk.chain(whole);

@@ -15,4 +15,5 @@ pub mod mpi;
 pub mod mpi4py;
 pub mod plot;
 pub mod setup;
+pub mod simulate;
 pub mod test;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, setup, test};
+use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, setup, simulate, test};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -40,6 +40,8 @@ enum Task {
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
+    /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
+    Simulate,
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -80,6 +82,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Simulate => {
+            simulate::run()?;
+            ExitCode::SUCCESS
+        }
         Task::Emulate(args) => passed(emulate::run(&args)?),
         Task::Bench(Bench::Mpi(args)) => passed(bench::run(&args)?),
     })
