@@ -233,7 +233,8 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
             filling += exchanged * border * if units > 2.0 { 2.0 } else { 1.0 };
             // With homes: its own parts away, and as a home the others' added up and sent back.
             // Units of unequal size cut differently, which gives more parts the more units there are.
-            messages += (units - 1.0) * if units > 2.0 { 3.0 + units / 4.0 } else { 2.0 };
+            messages +=
+                (units - 1.0) * if units > 2.0 { 3.0 + (units - 4.0).max(0.0) / 3.0 } else { 2.0 };
             hops += 3.0 * hop(t, Route::Network);
         }
         // Without a fabric of its own, what crosses the border uses the same PCIe link.
