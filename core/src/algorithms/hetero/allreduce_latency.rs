@@ -4,7 +4,7 @@
 //! - Bytes per rank: n sent and received; n log2 c on the cells' first ranks, which receive n from each of their cell besides.
 //! - Reduction order: the ranks of a cell in its order, then pairs of cells at growing distance, the lower one on the left, so
 //!   all results are bitwise equal; commutative operations only.
-//! - Limits: commutative operations; the topology must be known. Scratch: n elements for each rank of the cell.
+//! - Limits: commutative operations; the topology must be known. Scratch: up to [`PLACES`] + 1 vectors.
 //! - Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", International
 //!   Journal of High Performance Computing Applications 19(1), 2005, section 4, for the doubling.
 //!
@@ -22,6 +22,9 @@ use crate::algorithms::{Algorithm, Scope};
 use crate::builder::Builder;
 use crate::call::{Call, Collective};
 use crate::schedule::{Schedule, Span};
+
+/// Vectors that have arrived and wait to be added up.
+pub const PLACES: usize = 3;
 
 /// See the [module documentation](self).
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -44,12 +47,11 @@ fn build(call: &Call) -> Schedule {
         return b.finish();
     }
     let mut sum = input;
-    let arrived: Vec<(_, Span)> =
-        cells.mates().map(|mate| (mate, b.scratch(call.count()))).collect();
-    for &(mate, place) in &arrived {
+    let mates: Vec<_> = cells.mates().collect();
+    let places: Vec<Span> = (0..mates.len().min(PLACES)).map(|_| b.scratch(call.count())).collect();
+    for (i, &mate) in mates.iter().enumerate() {
+        let place = places[i % places.len()];
         b.recv(mate, place);
-    }
-    for &(_, place) in &arrived {
         b.reduce(sum, place, output);
         sum = output;
     }
