@@ -33,6 +33,9 @@ use crate::topology::Division;
 /// Chunks under way at a time.
 pub const WINDOW: usize = 12;
 
+/// Scratch memory, in vectors, that chunks under way may take together.
+const MOST_SCRATCH: usize = 3;
+
 /// Units are vendor groups. See the [module documentation](self).
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "hetero",
@@ -69,7 +72,9 @@ fn build(call: &Call, division: &Division) -> Schedule {
     // Chunks have one length, but the last.
     let lengths = [blocks.first(), blocks.last()];
     let scratch = lengths.into_iter().flatten().map(|&block| need(block)).max().unwrap_or(0);
-    let slots = blocks.len().min(WINDOW);
+    // Chunks of a few elements need more scratch than their length, for parts are rounded up: fewer of them then.
+    let affordable = (MOST_SCRATCH * count / scratch.max(1)).max(1);
+    let slots = blocks.len().min(WINDOW).min(affordable);
     let mut arenas: Vec<stages::Arena> =
         (0..slots).map(|_| stages::Arena::new(&mut b, scratch)).collect();
     let mut ends: Vec<Option<StepId>> = vec![None; slots];
