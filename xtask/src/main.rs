@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test};
+use xtask::{
+    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, simulate, test,
+};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -42,6 +44,8 @@ enum Task {
     Emulate(emulate::Args),
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
+    /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
+    Simulate,
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -85,6 +89,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
+            ExitCode::SUCCESS
+        }
+        Task::Simulate => {
+            simulate::run()?;
             ExitCode::SUCCESS
         }
         Task::Emulate(args) => passed(emulate::run(&args)?),
