@@ -67,6 +67,35 @@ pub fn choose(call: &Call, element_bytes: usize) -> Option<Choice> {
     best.or_else(table)
 }
 
+/// The cheapest schedule by groups, whatever others would cost, and its chunk; `None` where the machine is not known or no such
+/// schedule can do the call.
+pub fn choose_grouped(call: &Call, element_bytes: usize) -> Option<Choice> {
+    let hierarchy = call.topology.as_ref()?;
+    let bytes = payload_bytes(call, element_bytes);
+    let estimated = shapes(hierarchy, call, bytes)
+        .into_iter()
+        .filter(|(name, _)| is_grouped(name))
+        .filter_map(|(name, shape)| Some((by_name(call.collective, name)?, shape)))
+        .filter(|(algorithm, _)| algorithm.can_do(call))
+        .map(|(algorithm, shape)| {
+            let (chunk_bytes, estimate_ns) = best_chunk(hierarchy.topology(), &shape, bytes);
+            let chunk = (chunk_bytes / element_bytes.max(1)).max(1);
+            Choice { algorithm, chunk, estimate_ns }
+        })
+        .min_by(|a, b| a.estimate_ns.total_cmp(&b.estimate_ns));
+    let first = || {
+        let algorithm = crate::algorithms::of(call.collective)
+            .find(|algorithm| is_grouped(algorithm.name) && algorithm.can_do(call))?;
+        Some(Choice { algorithm, chunk: usize::MAX, estimate_ns: 0.0 })
+    };
+    estimated.or_else(first)
+}
+
+/// Whether an algorithm works by the groups of the machine.
+pub(crate) fn is_grouped(name: &str) -> bool {
+    name.starts_with("hetero")
+}
+
 /// Chunk and time of an algorithm.
 fn best_chunk(topology: &Topology, shape: &Shape, bytes: usize) -> (usize, f64) {
     let overhead = f64::from(topology.network.overhead_ns);

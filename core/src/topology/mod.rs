@@ -7,10 +7,12 @@
 //! Rates are in MB/s (10^6 bytes per second) and in each direction; links are full duplex. The network between nodes is
 //! taken to be free of contention: only the nodes' own cards limit it.
 
+mod assumed;
 mod division;
 mod encoding;
 mod hierarchy;
 
+pub use assumed::Identity;
 pub use division::{Division, Seat, Unit, weighted_part};
 pub use encoding::{DecodeError, digest_of};
 pub use hierarchy::{Hierarchy, Island};
@@ -34,6 +36,11 @@ pub enum Vendor {
 impl Vendor {
     /// All of them.
     pub const ALL: [Vendor; 4] = [Vendor::Host, Vendor::Nvidia, Vendor::Amd, Vendor::Intel];
+
+    /// The vendor with a number, which is its place in [`ALL`](Self::ALL), that came from another process.
+    pub fn from_number(number: u8) -> Option<Vendor> {
+        Vendor::ALL.get(usize::from(number)).copied()
+    }
 
     /// The name in files and listings.
     pub const fn name(self) -> &'static str {
