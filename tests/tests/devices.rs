@@ -44,16 +44,6 @@ struct Case<'a> {
     vendors: &'a [&'a str],
 }
 
-/// Starts a program with the driver of the rank's vendor alone; `$VENDORS` has one word a rank.
-const BY_VENDOR: &str = r#"
-set_vendor() { shift "$OMPI_COMM_WORLD_RANK"; vendor=$1; }
-set_vendor $VENDORS
-[ "$vendor" = cuda ] || export HETCCL_EMULATOR_CUDA_DEVICES=0
-[ "$vendor" = rocm ] || export HETCCL_EMULATOR_HIP_DEVICES=0
-[ "$vendor" = level-zero ] || export HETCCL_EMULATOR_LEVEL_ZERO_DEVICES=0
-exec "$@"
-"#;
-
 impl Default for Case<'_> {
     fn default() -> Self {
         Case {
@@ -85,8 +75,7 @@ impl Case<'_> {
             .env("HETCCL_EMULATOR_FAULTS", &emulation.faults)
             .envs(self.environment.iter().copied());
         if !self.vendors.is_empty() {
-            command.env("VENDORS", self.vendors.join(" "));
-            command.args(["sh", "-c", BY_VENDOR, "sh"]);
+            emulate::by_vendor(&mut command, self.vendors);
         }
         command.arg(program).args(arguments);
         Some(command::output(&mut command).unwrap_or_else(|error| panic!("{error:#}")))

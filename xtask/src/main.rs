@@ -45,7 +45,7 @@ enum Task {
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
     /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
-    Simulate,
+    Simulate(simulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -91,8 +91,8 @@ fn run(task: Task) -> Result<ExitCode> {
             println!("{}", nccl::libraries()?.display());
             ExitCode::SUCCESS
         }
-        Task::Simulate => {
-            simulate::run()?;
+        Task::Simulate(args) => {
+            simulate::run(&args)?;
             ExitCode::SUCCESS
         }
         Task::Emulate(args) => passed(emulate::run(&args)?),

@@ -34,11 +34,32 @@ The model of the machines is in sim/src/timed/mod.rs, their rates in clusters/.
 
 ";
 
+/// What is to be done.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Write nothing: all sizes of the verifier's, the simulator's and the goals' tests, which `cargo xtask test` cuts short
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes everything, or checks.
+///
+/// # Errors
+/// When a simulation or a check fails, or a file can't be written.
+pub fn run(args: &Args) -> Result<()> {
+    if args.check {
+        let mut tests = Command::new("cargo");
+        tests.args(["test", "--package", "hetccl-core", "--package", "hetccl-sim", "--tests"]);
+        return command::run(tests.current_dir(root()).env("HETCCL_ALL_SIZES", "1"));
+    }
+    write()
+}
+
 /// Writes everything.
 ///
 /// # Errors
 /// When a simulation fails or a file can't be written.
-pub fn run() -> Result<()> {
+fn write() -> Result<()> {
     let build = ["build", "--quiet", "--release", "--package", "hetccl-cli"];
     command::run(Command::new("cargo").args(build).current_dir(root()))?;
     let plots = root().join("docs/simulated");
