@@ -17,6 +17,7 @@ pub mod nccl;
 pub mod plot;
 pub mod python;
 pub mod setup;
+pub mod simulate;
 pub mod spirv;
 pub mod test;
 pub mod ucx_cuda;

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test, vendor,
+    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, simulate, test,
+    vendor,
 };
 
 /// hetccl's developer commands
@@ -46,6 +47,8 @@ enum Task {
     Emulate(emulate::Args),
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
+    /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
+    Simulate(simulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -90,6 +93,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
+            ExitCode::SUCCESS
+        }
+        Task::Simulate(args) => {
+            simulate::run(&args)?;
             ExitCode::SUCCESS
         }
         Task::Emulate(args) => passed(emulate::run(&args)?),
