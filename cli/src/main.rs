@@ -1,11 +1,13 @@
-//! `hetccl`: what is here, what it can do on this host.
+//! `hetccl`: what is here, what it can do on this host, and what a described machine could do.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod completions;
 mod doctor;
 mod generate;
 mod info;
 mod run;
+mod sim;
 
 use clap::{Parser, Subcommand};
 
@@ -28,6 +30,10 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
+    /// Simulate a collective on a described cluster, next to the lower bound and to other schedules
+    Sim(sim::Args),
+    /// Share a global batch among ranks of unequal speed, and print the weights that keep the gradient right
+    Balance(balance::Args),
     /// Measure collectives: any, through MPI or NCCL's interface, on host or device memory
     Perf(hetccl_perf::Args),
     /// Print a shell's completions of hetccl
@@ -53,6 +59,8 @@ fn main() -> std::process::ExitCode {
         },
         Command::Completions(args) => completions::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Balance(args) => balance::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -517,6 +517,12 @@ impl Gpus {
         self.remote_rings.release(ring);
     }
 
+    /// Whose devices this process works on: those of the first driver that has any.
+    pub fn maker(&self) -> hetccl_core::topology::Vendor {
+        let with_devices = self.drivers.iter().find(|driver| driver.devices() > 0);
+        with_devices.map_or_else(Default::default, |driver| driver.vendor().maker())
+    }
+
     /// A number for the one device that this process can use, the same in every process of this host that can use only
     /// that one; `None` where there are several or none.
     pub fn only_device(&self) -> Option<u64> {

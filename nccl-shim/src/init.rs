@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hetccl_core::topology::{self, Identity};
 use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
 use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
-use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
+use hetccl_runtime::{Communicator, HierarchyChoice, MessageCounts, Process, Settings, Wire};
 
 use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
@@ -23,7 +24,7 @@ use crate::weights::Weights;
 use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 1;
+const WIRE_VERSION: u32 = 2;
 const MOST_ADDRESSES: usize = 8;
 const WARM_BYTES: usize = 256;
 
@@ -32,6 +33,8 @@ const WARM_BYTES: usize = 256;
 pub(crate) struct Card {
     version: u32,
     pub(crate) vendor: u8,
+    /// Whether collectives go by vendor groups, as the rank's setting has it.
+    hierarchy: u8,
     port: u16,
     /// The same for all ranks on one device.
     pub(crate) device: u64,
@@ -52,7 +55,7 @@ impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CARD_BYTES);
         bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&[self.vendor, 0]);
+        bytes.extend_from_slice(&[self.vendor, self.hierarchy]);
         bytes.extend_from_slice(&self.port.to_le_bytes());
         for word in [self.device, self.host, self.network] {
             bytes.extend_from_slice(&word.to_le_bytes());
@@ -73,6 +76,7 @@ impl Card {
         Ok(Card {
             version: u32::from_le_bytes(std::array::from_fn(|i| bytes[i])),
             vendor: bytes[4],
+            hierarchy: bytes[5],
             port: u16::from_le_bytes([bytes[6], bytes[7]]),
             device: word(8),
             host: word(16),
@@ -83,6 +87,15 @@ impl Card {
             wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
             weight: word(32 + 4 * MOST_ADDRESSES + 8),
         })
+    }
+
+    /// Where the rank is, for schedules.
+    fn identity(&self) -> Identity {
+        let vendor = Vendor::from_number(u64::from(self.vendor));
+        // One kernel may serve containers with networks of their own, which are nodes to each other.
+        let node = self.host ^ self.network;
+        let maker = vendor.map_or(topology::Vendor::Host, Vendor::maker);
+        Identity { node, vendor: maker, device: self.device }
     }
 
     /// Where a rank with the card `from` finds this one, the nearest first.
@@ -159,6 +172,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
     let card = Card {
         version: WIRE_VERSION,
         vendor: driver.vendor() as u8,
+        hierarchy: hierarchy()? as u8,
         port,
         device: gpu::device_number(&*driver, device.number)?,
         host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
@@ -248,13 +262,18 @@ pub(crate) fn start(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
+    if let Some(other) = cards.iter().position(|other| other.hierarchy != card.hierarchy) {
+        return Err(Failure::usage(format!(
+            "rank {other} has another {HIERARCHY}: set the same everywhere"
+        )));
+    }
     let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
     let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
     if rank == 0 {
         settings::tell_ignored();
     }
-    let settings = Settings::default();
+    let settings = Settings { hierarchy: hierarchy()?, ..Settings::default() };
     let gpus =
         Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
@@ -268,8 +287,13 @@ pub(crate) fn start(
         (Wire::Foreign(Box::new(link.clone())), Some(link))
     };
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
-    let communicator =
-        Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
+    let communicator = Communicator::new(0, group, wire)
+        .with_any_memory(true)
+        .with_one_device(one_device)
+        .with_identities(cards.iter().map(Card::identity), process.settings());
+    if let Some(hierarchy) = communicator.hierarchy() {
+        log::line(Level::Info, &format!("rank {rank} of {size}: {}", groups_text(hierarchy)));
+    }
     let words = Words::new(&*driver, device.context)?;
     let shared = Arc::new(Shared::new(words, process.gpus().loaded_kernels()));
     let device_bytes = process.gpus().device_bytes();
@@ -305,6 +329,32 @@ pub(crate) fn start(
     live.device_bytes = device_bytes;
     live.weights = weights;
     Ok(live)
+}
+
+/// The environment variable that says whether collectives go by vendor groups.
+const HIERARCHY: &str = "HETCCL_HIERARCHY";
+
+/// What it says.
+///
+/// # Errors
+/// A word that it does not know.
+fn hierarchy() -> Result<HierarchyChoice, Failure> {
+    let Ok(word) = std::env::var(HIERARCHY) else { return Ok(HierarchyChoice::default()) };
+    let names = HierarchyChoice::NAMES;
+    let known = names.iter().position(|&name| name == word);
+    known.map(|i| HierarchyChoice::ALL[i]).ok_or_else(|| {
+        Failure::argument(format!("{HIERARCHY} is {word:?}; possible: {}", names.join(", ")))
+    })
+}
+
+fn groups_text(hierarchy: &topology::Hierarchy) -> String {
+    let groups: Vec<String> = hierarchy
+        .vendor_groups()
+        .iter()
+        .map(|(vendor, ranks)| format!("{} {}", ranks.len(), vendor.name()))
+        .collect();
+    let nodes = hierarchy.topology().nodes.len();
+    format!("vendor groups of {} ranks on {nodes} nodes", groups.join(" and "))
 }
 
 /// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
@@ -343,6 +393,7 @@ mod tests {
         let card = Card {
             version: 1,
             vendor: 1,
+            hierarchy: 2,
             port: 4711,
             device: 2,
             host: 3,

@@ -183,7 +183,7 @@ pub(crate) unsafe fn run(
     prepared: &Prepared,
 ) -> Option<Result<(), c_int>> {
     let request = prepared.request(Mode::Blocking);
-    if plugin.settings.choices.is_forced(request.call.collective) {
+    if plugin.settings.is_demanded(request.call.collective) {
         return None;
     }
     if !state.share.decided.load(Ordering::Acquire)
@@ -279,7 +279,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     if lane.is_none() {
         tell_trouble(plugin, trouble.as_ref());
     }
-    let demanded = Collective::ALL.iter().any(|&c| plugin.settings.choices.is_forced(c));
+    let demanded = Collective::ALL.iter().any(|&c| plugin.settings.is_demanded(c));
     let told = plugin.verbosity >= Verbosity::ALGORITHM;
     state.share.set(&plugin.lock(), lane, !demanded && !told);
     Ok(())
@@ -428,6 +428,7 @@ fn internal(plugin: &Plugin, group: Group, collective: Collective, bytes: usize)
         ordered: false,
         neighbours: None,
         chunk: plugin.settings.chunk(1),
+        topology: None,
     }
 }
 

@@ -124,8 +124,7 @@ impl Plugin {
             let mut engine = plugin.lock();
             let trouble = engine.process.device_memory_by_ucx().err();
             let direct = plugin.direct_trouble.get_or_init(|| trouble).is_none();
-            let only_device = engine.process.gpus().only_device();
-            wire::publish(&address, plugin.has_gpus(), direct, only_device)
+            wire::publish(&address, plugin.has_gpus(), direct, engine.process.gpus())
         };
         let trouble = match modex_put(wire::ADDRESS_KEY, &published) {
             Ok(()) => trouble,

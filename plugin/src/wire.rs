@@ -2,8 +2,10 @@
 
 use std::ffi::CStr;
 
+use hetccl_core::topology::{Identity, Vendor, digest_of};
 use hetccl_core::{Rank, TransportError};
 use hetccl_mca::{CommunicatorRef, PmlTransport, coll_verbose, modex_get, my_name, pml_name};
+use hetccl_runtime::gpu::{Gpus, host_id};
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
 use hetccl_runtime::{GpuPath, TransportChoice, Wire};
 
@@ -11,7 +13,7 @@ use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
-pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.3";
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.4";
 
 /// A UCX address follows.
 const HAS_ADDRESS: u8 = 1;
@@ -20,16 +22,11 @@ const HAS_GPU: u8 = 2;
 /// UCX takes the device memory of the process as it is.
 const DIRECT: u8 = 4;
 
-/// Bytes before the UCX address: flags, and the number of the only device (0 where there is none).
-const HEAD_BYTES: usize = 9;
+/// Bytes before the UCX address: flags, vendor, the number of the only device (0 where there is none), and the node.
+const HEAD_BYTES: usize = 18;
 
-/// What is published: flags, the only device, and the UCX address if there is one.
-pub(crate) fn publish(
-    address: &[u8],
-    has_gpus: bool,
-    direct: bool,
-    only_device: Option<u64>,
-) -> Vec<u8> {
+/// What is published: flags, where the process is, and the UCX address if there is one.
+pub(crate) fn publish(address: &[u8], has_gpus: bool, direct: bool, gpus: &Gpus) -> Vec<u8> {
     let mut flags = 0;
     if !address.is_empty() {
         flags |= HAS_ADDRESS;
@@ -40,10 +37,17 @@ pub(crate) fn publish(
     if direct {
         flags |= DIRECT;
     }
-    let mut bytes = vec![flags];
-    bytes.extend_from_slice(&only_device.unwrap_or(0).to_le_bytes());
+    let mut bytes = vec![flags, gpus.maker() as u8];
+    bytes.extend_from_slice(&gpus.only_device().unwrap_or(0).to_le_bytes());
+    bytes.extend_from_slice(&node_id().to_le_bytes());
     bytes.extend_from_slice(address);
     bytes
+}
+
+/// A number for this node: its kernel's, and its name's, since containers with hosts' names of their own are to be nodes.
+fn node_id() -> u64 {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    host_id() ^ digest_of(&name)
 }
 
 /// UCX, and this process's address in it.
@@ -68,6 +72,8 @@ pub(crate) struct Choice {
     pub(crate) direct: bool,
     /// All ranks use one device.
     pub(crate) one_device: bool,
+    /// Where the ranks are, by rank, if that may decide how collectives go.
+    pub(crate) identities: Vec<Identity>,
 }
 
 /// The wire for a new communicator; every rank of it calls this at the same time.
@@ -85,7 +91,13 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     }
     if group.remote_size.is_none() && group.len() == 1 {
         let any_memory = plugin.has_gpus();
-        return Ok(Choice { wire: Wire::Alone, any_memory, direct: false, one_device: false });
+        return Ok(Choice {
+            wire: Wire::Alone,
+            any_memory,
+            direct: false,
+            one_device: false,
+            identities: Vec::new(),
+        });
     }
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
@@ -93,19 +105,26 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     if comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
-        let everybody: Vec<(u8, u64)> = published(comm).collect();
-        use_ucx = everybody.iter().all(|(flags, _)| flags & HAS_ADDRESS != 0);
-        any_memory = everybody.iter().any(|(flags, _)| flags & HAS_GPU != 0);
-        direct = everybody.iter().all(|(flags, _)| flags & DIRECT != 0);
+        let everybody: Vec<Published> = published(comm).collect();
+        use_ucx = everybody.iter().all(|process| process.flags & HAS_ADDRESS != 0);
+        any_memory = everybody.iter().any(|process| process.flags & HAS_GPU != 0);
+        direct = everybody.iter().all(|process| process.flags & DIRECT != 0);
     }
     // What the others have published is only looked at where it can matter.
     let one_device = any_memory
         && group.remote_size.is_none()
         && plugin.settings.gpu_path == GpuPath::Auto
-        && all_equal(published(comm).map(|(_, device)| device));
+        && all_equal(published(comm).map(|process| process.identity.device));
+    let groups = group.remote_size.is_none()
+        && plugin.settings.may_group()
+        && (any_memory || plugin.settings.demands_groups());
+    let identities = match groups {
+        true => published(comm).map(|process| process.identity).collect(),
+        false => Vec::new(),
+    };
     let wire =
         if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
-    Ok(Choice { wire, any_memory, direct, one_device })
+    Ok(Choice { wire, any_memory, direct, one_device, identities })
 }
 
 /// Whether all are the same device.
@@ -116,18 +135,35 @@ fn all_equal(mut devices: impl Iterator<Item = u64>) -> bool {
     }
 }
 
-/// The flags and the only device of every process of a communicator, in both groups.
-fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
+/// What a process has published, without its address. Nothing where it could not be read.
+struct Published {
+    flags: u8,
+    identity: Identity,
+}
+
+impl Published {
+    fn from_bytes(bytes: &[u8]) -> Published {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if bytes.len() < HEAD_BYTES {
+            let identity = Identity { node: 0, vendor: Vendor::Host, device: 0 };
+            return Published { flags: 0, identity };
+        }
+        let vendor = Vendor::from_number(bytes[1]).unwrap_or_default();
+        Published {
+            flags: bytes[0],
+            identity: Identity { node: word(10), vendor, device: word(2) },
+        }
+    }
+}
+
+/// What every process of a communicator has published, in both groups.
+fn published(comm: CommunicatorRef) -> impl Iterator<Item = Published> {
     let group = comm.group();
     let local = (0..group.len()).map(|rank| (rank, false));
     let remote = (0..group.remote_len()).map(|rank| (rank, true));
     local.chain(remote).map(move |(rank, remote)| {
-        match modex_get(comm.peer(rank, remote), ADDRESS_KEY).as_deref() {
-            Ok([flags, rest @ ..]) if rest.len() >= HEAD_BYTES - 1 => {
-                (*flags, u64::from_le_bytes(std::array::from_fn(|i| rest[i])))
-            }
-            _ => (0, 0),
-        }
+        let bytes = modex_get(comm.peer(rank, remote), ADDRESS_KEY);
+        Published::from_bytes(bytes.as_deref().unwrap_or_default())
     })
 }
 

@@ -34,7 +34,7 @@ pub use probe::{Ucx, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
-    GpuChoice, GpuPath, PRIORITY_HELP, SETTINGS, Setting, SettingError, Settings, SharedMemory,
-    TransportChoice, VERBOSE_HELP, WORD_SETTINGS, WordSetting, algorithm_setting,
+    GpuChoice, GpuPath, HierarchyChoice, PRIORITY_HELP, SETTINGS, Setting, SettingError, Settings,
+    SharedMemory, TransportChoice, VERBOSE_HELP, WORD_SETTINGS, WordSetting, algorithm_setting,
 };
 pub use variables::{VARIABLES, Variable};

@@ -80,6 +80,18 @@ words! {
     }
 }
 
+words! {
+    /// Whether collectives go by the groups of ranks with one vendor's devices.
+    HierarchyChoice {
+        /// Where a communicator has ranks of more than one vendor, and a model of the cost says that it pays.
+        Auto = "auto",
+        /// Wherever such a schedule can do the call.
+        On = "on",
+        /// Never.
+        Off = "off",
+    }
+}
+
 /// The settings of a process; all ranks of a job must have the same.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -95,6 +107,8 @@ pub struct Settings {
     pub gpus: GpuChoice,
     /// How device buffers reach each other.
     pub gpu_path: GpuPath,
+    /// Whether collectives go by vendor groups.
+    pub hierarchy: HierarchyChoice,
     /// Operations with this many bytes of device buffers and more stay in device memory.
     pub gpu_resident_bytes: usize,
     /// Bytes of messages that begin with a header, where ranks may have device memory.
@@ -128,6 +142,7 @@ impl Default for Settings {
             shared_keep_bytes: 16 << 20,
             gpus: GpuChoice::Auto,
             gpu_path: GpuPath::Auto,
+            hierarchy: HierarchyChoice::Auto,
             gpu_resident_bytes: 256 << 10,
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,
@@ -197,6 +212,16 @@ pub const WORD_SETTINGS: &[WordSetting] = &[
         level: 3,
         words: GpuPath::NAMES,
         set: |s, i| s.gpu_path = GpuPath::ALL[i],
+    },
+    WordSetting {
+        name: "hierarchy",
+        help: "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first and \
+               last, between groups once. A process belongs to the vendor whose driver has a device for it (the first of \
+               CUDA, ROCm, Level Zero), or to the host. auto: in communicators with several vendors, where a model of the \
+               cost says that it pays. on: wherever such a schedule can do the call, also by node. off: never",
+        level: 2,
+        words: HierarchyChoice::NAMES,
+        set: |s, i| s.hierarchy = HierarchyChoice::ALL[i],
     },
 ];
 
@@ -363,6 +388,22 @@ impl Settings {
     #[inline]
     pub fn chunk(&self, element_bytes: usize) -> usize {
         (self.chunk_bytes / element_bytes.max(1)).max(1)
+    }
+
+    /// Whether collectives may go by vendor groups.
+    pub fn may_group(&self) -> bool {
+        self.hierarchy != HierarchyChoice::Off
+    }
+
+    /// Whether the user has demanded that some collectives go by groups, however the ranks are placed.
+    pub fn demands_groups(&self) -> bool {
+        self.hierarchy == HierarchyChoice::On || self.choices.needs_groups()
+    }
+
+    /// Whether the user has demanded how a collective is done, so that shared memory's own ways are left alone.
+    #[inline]
+    pub fn is_demanded(&self, collective: Collective) -> bool {
+        self.hierarchy == HierarchyChoice::On || self.choices.is_forced(collective)
     }
 
     /// Sets a numeric setting by name.

@@ -51,6 +51,11 @@ pub const VARIABLES: &[Variable] = &[
         "How much this rank counts in ncclAvg: sum(w x) / sum(w). Without it: 1",
     ),
     variable(
+        "HETCCL_HIERARCHY",
+        "the NCCL library",
+        "The setting hierarchy (auto, on, off) for programs that use NCCL or RCCL. Without it: auto",
+    ),
+    variable(
         "HETCCL_INIT_TIMEOUT",
         "the NCCL library",
         "Seconds, at least 1, that a rank waits for the others when a communicator is made; then the missing ranks are \

@@ -4,7 +4,7 @@
 //! PREFIX/bin/hetccl
 //! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
-//! PREFIX/share/hetccl/{env.sh,modulefiles}
+//! PREFIX/share/hetccl/{env.sh,modulefiles,clusters}
 //! PREFIX/share/{man,bash-completion,zsh,fish}, as `hetccl generate` writes them
 //! ```
 
@@ -64,7 +64,8 @@ pub fn packages() -> impl Iterator<Item = &'static str> {
 pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
     let prefix = prefix.canonicalize()?;
-    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl/modulefiles"];
+    let dirs =
+        ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl/modulefiles", "share/hetccl/clusters"];
     for dir in dirs {
         let dir = prefix.join(dir);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -84,6 +85,13 @@ pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     for name in ["hetccl", "hetccl.lua"] {
         let from = command::root().join("packaging/modulefiles").join(name);
         copy(&from, &prefix.join("share/hetccl/modulefiles").join(name))?;
+    }
+    let clusters = command::root().join("clusters");
+    for entry in std::fs::read_dir(&clusters).context("reading the clusters' folder")? {
+        let file = entry?.path();
+        if let Some(name) = file.file_name().filter(|_| file.is_file()) {
+            copy(&file, &prefix.join("share/hetccl/clusters").join(name))?;
+        }
     }
     let script = prefix.join("share/hetccl/env.sh");
     std::fs::write(&script, environment_script(&prefix))

@@ -19,6 +19,7 @@ pub mod package;
 pub mod plot;
 pub mod python;
 pub mod setup;
+pub mod simulate;
 pub mod spirv;
 pub mod test;
 pub mod ucx_cuda;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
     bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup,
-    test, vendor,
+    simulate, test, vendor,
 };
 
 /// hetccl's developer commands
@@ -53,6 +53,8 @@ enum Task {
     TestPackages,
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
+    /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
+    Simulate(simulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -106,6 +108,10 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
+            ExitCode::SUCCESS
+        }
+        Task::Simulate(args) => {
+            simulate::run(&args)?;
             ExitCode::SUCCESS
         }
         Task::Emulate(args) => passed(emulate::run(&args)?),

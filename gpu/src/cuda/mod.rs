@@ -30,6 +30,7 @@ const LAZY_PEER_ACCESS: u32 = 1;
 /// What the rest of the crate knows of this vendor.
 pub(crate) const VENDOR: Description = Description {
     name: "CUDA",
+    maker: hetccl_core::topology::Vendor::Nvidia,
     memory: MemoryType::Cuda,
     managed: MemoryType::CudaManaged,
     peer_memory_module: Some("nvidia_peermem"),

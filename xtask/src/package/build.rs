@@ -31,7 +31,8 @@ pub(super) fn tree() -> Result<Tree> {
     }
     install::lay_out(&command::target_dir().join("dist"), &root)?;
     // Only for installations at a prefix of their own.
-    std::fs::remove_dir_all(root.join("share/hetccl"))?;
+    std::fs::remove_dir_all(root.join("share/hetccl/modulefiles"))?;
+    std::fs::remove_file(root.join("share/hetccl/env.sh"))?;
     let include = root.join("include/hetccl");
     std::fs::create_dir_all(&include)?;
     std::fs::copy(command::root().join("tests/c/nccl_api.h"), include.join("nccl_api.h"))?;
