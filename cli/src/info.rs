@@ -7,7 +7,7 @@ use std::process::Command;
 use hetccl_runtime::core::Collective;
 use hetccl_runtime::core::algorithms::{self, Scope};
 use hetccl_runtime::{
-    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Settings, SharedMemory, TransportChoice,
+    PRIORITY_HELP, SETTINGS, Settings, VERBOSE_HELP, WORD_SETTINGS, algorithm_setting,
 };
 use serde::Serialize;
 
@@ -70,11 +70,12 @@ struct AlgorithmInfo {
     summary: &'static str,
 }
 
+/// A setting, as users set it: the name without `coll_hetccl_`.
 #[derive(Serialize)]
-struct SettingInfo {
-    name: String,
-    default: String,
-    help: String,
+pub(crate) struct SettingInfo {
+    pub(crate) name: String,
+    pub(crate) default: String,
+    pub(crate) help: String,
 }
 
 /// Collects and prints.
@@ -83,18 +84,24 @@ struct SettingInfo {
 /// When the output can't be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let info = collect();
-    let mut out = std::io::stdout().lock();
-    let written = if args.json {
-        serde_json::to_writer_pretty(&mut out, &info)
-            .map_err(Into::into)
-            .and_then(|()| writeln!(out))
+    let mut text = Vec::new();
+    if args.json {
+        serde_json::to_writer_pretty(&mut text, &info)?;
+        writeln!(text)?;
     } else {
-        print(&info, args, &mut out)
-    };
-    match written {
-        // Whoever reads us has had enough, such as `head`.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        print(&info, args, &mut text)?;
+    }
+    print_all(&text)
+}
+
+/// Prints; that whoever reads has had enough, such as `head`, is no error.
+///
+/// # Errors
+/// When the output can't be written.
+pub(crate) fn print_all(text: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -126,21 +133,25 @@ pub(crate) fn shared_memory_bytes() -> Option<u64> {
     output.lines().nth(1)?.trim().parse().ok()
 }
 
-/// The component of this installation: `lib/openmpi` beside the `bin` that this program is in.
+/// The component: `lib/openmpi` beside the `bin` that this program is in, or where Open MPI looks by itself.
 fn component() -> Found {
-    let name = "lib/openmpi/mca_coll_hetccl.so";
-    let installed = std::env::current_exe()
+    const NAME: &str = "mca_coll_hetccl.so";
+    let beside = std::env::current_exe()
         .ok()
         .and_then(|exe| exe.canonicalize().ok())
-        .and_then(|exe| Some(exe.parent()?.parent()?.join(name)));
-    match installed {
-        Some(path) if path.is_file() => found(path.display().to_string()),
-        Some(path) => missing(format!(
-            "looked for {}; `cargo xtask install --prefix DIR` puts the program and the component there",
-            path.display()
-        )),
-        None => missing("this program's own place is unknown".into()),
+        .and_then(|exe| Some(exe.parent()?.parent()?.join("lib/openmpi").join(NAME)));
+    let own = output_of("ompi_info", &["--parsable", "--path", "pkglibdir"])
+        .ok()
+        .and_then(|text| Some(Path::new(text.trim().strip_prefix("path:pkglibdir:")?).join(NAME)));
+    let places: Vec<PathBuf> = beside.into_iter().chain(own).collect();
+    if let Some(path) = places.iter().find(|path| path.is_file()) {
+        return found(path.display().to_string());
     }
+    let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+    missing(format!(
+        "looked for {}; install the package hetccl-openmpi, or `cargo xtask install --prefix DIR`",
+        looked.join(" and ")
+    ))
 }
 
 fn open_mpi() -> Found {
@@ -202,62 +213,25 @@ fn algorithm_list() -> Vec<AlgorithmInfo> {
         .collect()
 }
 
-fn setting_list() -> Vec<SettingInfo> {
+pub(crate) fn setting_list() -> Vec<SettingInfo> {
     let defaults = Settings::default();
-    let word = |name: &str, default: &str, help: String| SettingInfo {
+    let word = |name: &str, default: &str, help: &str| SettingInfo {
         name: name.into(),
         default: default.into(),
-        help,
+        help: help.into(),
     };
-    let words = [
-        word("priority", "0", "0: take part only when named in --mca coll; below: never".into()),
-        word("verbose", "0", "0: errors; 1: the wire and why; 2: also algorithms".into()),
-        word(
-            "transport",
-            "auto",
-            format!("What carries messages: {}", TransportChoice::NAMES.join(", ")),
-        ),
-        word(
-            "shared_memory",
-            "auto",
-            format!(
-                "Memory that ranks of one node share for blocking collectives: {}",
-                SharedMemory::NAMES.join(", ")
-            ),
-        ),
-        word(
-            "gpus",
-            "auto",
-            format!("Whether GPUs are looked for: {}", GpuChoice::NAMES.join(", ")),
-        ),
-        word(
-            "gpu_path",
-            "auto",
-            format!("How device buffers reach each other: {}", GpuPath::NAMES.join(", ")),
-        ),
-        word(
-            "hierarchy",
-            "auto",
-            format!(
-                "Whether collectives go by the groups of one vendor's ranks: {}",
-                HierarchyChoice::NAMES.join(", ")
-            ),
-        ),
-    ];
-    let algorithms = Collective::ALL.iter().map(|&c| SettingInfo {
-        name: format!("{}_algorithm", c.name()),
-        default: "auto".into(),
-        help: {
-            let intra = algorithms::of(c).filter(|a| a.scope == Scope::Intra);
-            format!("auto, {}", intra.map(|a| a.name).collect::<Vec<_>>().join(", "))
-        },
+    let kept = [word("priority", "0", PRIORITY_HELP), word("verbose", "0", VERBOSE_HELP)];
+    let words = WORD_SETTINGS.iter().map(|s| word(s.name, s.words[0], s.help));
+    let algorithms = Collective::ALL.iter().map(|&c| {
+        let (help, _) = algorithm_setting(c);
+        word(&format!("{}_algorithm", c.name()), "auto", &help)
     });
     let numbers = SETTINGS.iter().map(|s| SettingInfo {
         name: s.name.into(),
         default: (s.get)(&defaults).to_string(),
         help: s.help.into(),
     });
-    words.into_iter().chain(algorithms).chain(numbers).collect()
+    kept.into_iter().chain(words).chain(algorithms).chain(numbers).collect()
 }
 
 fn print(info: &Info, args: &Args, out: &mut impl Write) -> std::io::Result<()> {

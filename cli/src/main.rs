@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod balance;
+mod completions;
 mod doctor;
+mod generate;
 mod info;
 mod run;
 mod sim;
@@ -32,6 +34,18 @@ enum Command {
     Sim(sim::Args),
     /// Share a global batch among ranks of unequal speed, and print the weights that keep the gradient right
     Balance(balance::Args),
+    /// Measure collectives: any, through MPI or NCCL's interface, on host or device memory
+    Perf(hetccl_perf::Args),
+    /// Print a shell's completions of hetccl
+    Completions(completions::Args),
+    /// Write man pages, completions and the reference of settings, for packages
+    #[command(hide = true)]
+    Generate(generate::Args),
+}
+
+fn perf(mut args: hetccl_perf::Args) -> anyhow::Result<std::process::ExitCode> {
+    args.folders = run::folders()?;
+    hetccl_perf::run(&args)
 }
 
 fn main() -> std::process::ExitCode {
@@ -41,11 +55,19 @@ fn main() -> std::process::ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Balance(args) => balance::run(&args),
+        Command::Perf(args) => match perf(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Completions(args) => completions::run(&args),
+        Command::Generate(args) => generate::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hetccl: {error:#}");
+            // In one piece: several ranks may say something at once.
+            let text = format!("hetccl: {error:#}\n");
+            eprint!("{text}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -127,7 +127,7 @@ fn vendor_libraries(environments: &[PathBuf]) -> [Option<PathBuf>; 2] {
 }
 
 /// Where the libraries may be: the folder that is set, and only that one; otherwise beside the installed program.
-fn folders() -> Result<Vec<PathBuf>> {
+pub(crate) fn folders() -> Result<Vec<PathBuf>> {
     if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
         let folder = std::path::absolute(Path::new(&folder));
         return Ok(vec![folder.with_context(|| format!("reading {FOLDER_VARIABLE}"))?]);

@@ -6,10 +6,9 @@ use std::os::raw::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use hetccl_core::Collective;
-use hetccl_core::algorithms::{self, Scope};
 use hetccl_mca::{CommunicatorRef, ParameterError, Parameters, named_in_coll, sys};
 use hetccl_runtime::{
-    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Settings, SharedMemory, TransportChoice,
+    PRIORITY_HELP, SETTINGS, Settings, VERBOSE_HELP, WORD_SETTINGS, algorithm_setting,
 };
 
 use crate::module;
@@ -91,83 +90,14 @@ extern "C" fn register() -> c_int {
 fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let refused = |error: ParameterError| error.to_string();
     let mut settings = Settings::default();
-    let priority = parameters
-        .integer(
-            "priority",
-            "Priority of hetccl among the coll components. 0: take part only when named in --mca coll, and then \
-             before the others. A positive value competes with the other components as usual; a negative one \
-             never takes part",
-            2,
-            0,
-        )
-        .map_err(refused)?;
+    let priority = parameters.integer("priority", PRIORITY_HELP, 2, 0).map_err(refused)?;
     PRIORITY.store(effective_priority(priority), Ordering::Relaxed);
-    let verbose = parameters
-        .integer(
-            "verbose",
-            "What hetccl tells on stderr. 0: nothing but errors. 1: which wire carries the messages and why, \
-             once per job. 2: also the algorithm and wire of each kind of call, at its first use on rank 0 of the \
-             communicator",
-            3,
-            0,
-        )
-        .map_err(refused)?;
-    let transport = parameters
-        .word(
-            "transport",
-            "What carries messages between ranks. auto: UCX where every rank can use it, otherwise Open MPI's \
-             own point-to-point layer. ucx: UCX, or MPI_Init fails and says why. pml: Open MPI's point-to-point \
-             layer",
-            2,
-            TransportChoice::NAMES,
-        )
-        .map_err(refused)?;
-    settings.transport = TransportChoice::ALL[transport];
-    let shared = parameters
-        .word(
-            "shared_memory",
-            "Whether collectives of host buffers between ranks of one node go through memory that they share. \
-             auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be had. \
-             anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded uses the wire",
-            2,
-            SharedMemory::NAMES,
-        )
-        .map_err(refused)?;
-    settings.shared_memory = SharedMemory::ALL[shared];
-    let gpus = parameters
-        .word(
-            "gpus",
-            "Whether buffers may be GPU memory. auto: GPU drivers are loaded where they are \
-             installed. none: they are not, and every buffer must be host memory",
-            2,
-            GpuChoice::NAMES,
-        )
-        .map_err(refused)?;
-    settings.gpus = GpuChoice::ALL[gpus];
-    let path = parameters
-        .word(
-            "gpu_path",
-            "How large device buffers reach each other. auto: directly, where both are on one host and of one \
-             vendor and the driver allows it, otherwise by UCX where it and a NIC reach every rank's device memory, \
-             otherwise through pinned host memory. ucx: by UCX where it reaches every rank's device memory, NIC or \
-             not. staging: through pinned host memory",
-            3,
-            GpuPath::NAMES,
-        )
-        .map_err(refused)?;
-    settings.gpu_path = GpuPath::ALL[path];
-    let hierarchy = parameters
-        .word(
-            "hierarchy",
-            "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first and last, between \
-             groups once. A process belongs to the vendor whose driver has a device for it (the first of CUDA, ROCm, Level \
-             Zero), or to the host. auto: in communicators with several vendors, where a model of the cost says that it \
-             pays. on: wherever such a schedule can do the call, also by node. off: never",
-            2,
-            HierarchyChoice::NAMES,
-        )
-        .map_err(refused)?;
-    settings.hierarchy = HierarchyChoice::ALL[hierarchy];
+    let verbose = parameters.integer("verbose", VERBOSE_HELP, 3, 0).map_err(refused)?;
+    for setting in WORD_SETTINGS {
+        let level = setting.level;
+        let chosen = parameters.word(setting.name, setting.help, level, setting.words);
+        (setting.set)(&mut settings, chosen.map_err(refused)?);
+    }
     for collective in Collective::ALL {
         read_algorithm(parameters, &mut settings, collective)?;
     }
@@ -185,15 +115,7 @@ fn read_algorithm(
     settings: &mut Settings,
     collective: Collective,
 ) -> Result<(), String> {
-    let mut words = vec!["auto"];
-    let mut help = format!(
-        "Algorithm of {} on intra-communicators. auto: chosen by number of ranks and bytes",
-        collective.name()
-    );
-    for algorithm in algorithms::of(collective).filter(|a| a.scope == Scope::Intra) {
-        words.push(algorithm.name);
-        help.push_str(&format!(". {}: {}", algorithm.name, algorithm.summary));
-    }
+    let (help, words) = algorithm_setting(collective);
     let name = format!("{}_algorithm", collective.name());
     let chosen = parameters.word(&name, &help, 4, &words).map_err(|error| error.to_string())?;
     settings.set_algorithm(collective, words[chosen]).map_err(|error| error.to_string())

@@ -21,6 +21,7 @@ mod scratch;
 mod settings;
 pub mod shared;
 mod staging;
+mod variables;
 mod waiting;
 
 pub use communicator::{Communicator, Mode, Wire};
@@ -33,6 +34,7 @@ pub use probe::{Ucx, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
-    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Setting, SettingError, Settings, SharedMemory,
-    TransportChoice,
+    GpuChoice, GpuPath, HierarchyChoice, PRIORITY_HELP, SETTINGS, Setting, SettingError, Settings,
+    SharedMemory, TransportChoice, VERBOSE_HELP, WORD_SETTINGS, WordSetting, algorithm_setting,
 };
+pub use variables::{VARIABLES, Variable};

@@ -158,10 +158,100 @@ impl Default for Settings {
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport`, `shared_memory`, `gpus`, `gpu_path`, `hierarchy` and one
-/// `<collective>_algorithm` per collective) have lists of their own: [`TransportChoice::NAMES`],
-/// [`SharedMemory::NAMES`], [`GpuChoice::NAMES`],
-/// [`GpuPath::NAMES`], [`HierarchyChoice::NAMES`] and [`hetccl_core::algorithms::of`].
+/// A setting that is one of a few words, as front ends register it. The `<collective>_algorithm` settings are not here:
+/// [`hetccl_core::algorithms::of`] has their words.
+#[derive(Clone, Copy, Debug)]
+pub struct WordSetting {
+    /// The name, without a front end's prefix.
+    pub name: &'static str,
+    /// What it does, and what each word means.
+    pub help: &'static str,
+    /// Open MPI's level of it, 1 (for everybody) to 9.
+    pub level: i32,
+    /// The words; the first is the default.
+    pub words: &'static [&'static str],
+    /// Puts the word of that number there.
+    pub set: fn(&mut Settings, usize),
+}
+
+/// The word settings.
+pub const WORD_SETTINGS: &[WordSetting] = &[
+    WordSetting {
+        name: "transport",
+        help: "What carries messages between ranks. auto: UCX where every rank can use it, otherwise Open MPI's \
+               own point-to-point layer. ucx: UCX, or MPI_Init fails and says why. pml: Open MPI's point-to-point \
+               layer",
+        level: 2,
+        words: TransportChoice::NAMES,
+        set: |s, i| s.transport = TransportChoice::ALL[i],
+    },
+    WordSetting {
+        name: "shared_memory",
+        help: "Whether collectives of host buffers between ranks of one node go through memory that they share. \
+               auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be \
+               had. anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded \
+               uses the wire",
+        level: 2,
+        words: SharedMemory::NAMES,
+        set: |s, i| s.shared_memory = SharedMemory::ALL[i],
+    },
+    WordSetting {
+        name: "gpus",
+        help: "Whether buffers may be GPU memory. auto: GPU drivers are loaded where they are installed. none: they \
+               are not, and every buffer must be host memory",
+        level: 2,
+        words: GpuChoice::NAMES,
+        set: |s, i| s.gpus = GpuChoice::ALL[i],
+    },
+    WordSetting {
+        name: "gpu_path",
+        help: "How large device buffers reach each other. auto: directly, where both are on one host and of one \
+               vendor and the driver allows it, otherwise by UCX where it and a NIC reach every rank's device memory, \
+               otherwise through pinned host memory. ucx: by UCX where it reaches every rank's device memory, NIC or \
+               not. staging: through pinned host memory",
+        level: 3,
+        words: GpuPath::NAMES,
+        set: |s, i| s.gpu_path = GpuPath::ALL[i],
+    },
+    WordSetting {
+        name: "hierarchy",
+        help: "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first \
+               and last, between groups once. A process belongs to the vendor whose driver has a device for it (the \
+               first of CUDA, ROCm, Level Zero), or to the host. auto: in communicators with several vendors, where a \
+               model of the cost says that it pays. on: wherever such a schedule can do the call, also by node. off: \
+               never",
+        level: 2,
+        words: HierarchyChoice::NAMES,
+        set: |s, i| s.hierarchy = HierarchyChoice::ALL[i],
+    },
+];
+
+/// The help of `priority`, which front ends keep themselves. Default: 0.
+pub const PRIORITY_HELP: &str = "Priority of hetccl among the coll components. 0: take part only when named in --mca coll, \
+    and then before the others. A positive value competes with the other components as usual; a negative one never takes \
+    part";
+
+/// The help of `verbose`, which front ends keep themselves. Default: 0.
+pub const VERBOSE_HELP: &str = "What hetccl tells on stderr. 0: nothing but errors. 1: which wire carries the messages and \
+    why, once per job. 2: also the algorithm and wire of each kind of call, at its first use on rank 0 of the communicator";
+
+/// The help of a collective's `<collective>_algorithm`, and its words with `auto` first.
+pub fn algorithm_setting(collective: Collective) -> (String, Vec<&'static str>) {
+    let mut words = vec!["auto"];
+    let mut help = format!(
+        "Algorithm of {} on intra-communicators. auto: chosen by number of ranks and bytes",
+        collective.name()
+    );
+    let intra = hetccl_core::algorithms::of(collective)
+        .filter(|a| a.scope == hetccl_core::algorithms::Scope::Intra);
+    for algorithm in intra {
+        words.push(algorithm.name);
+        help.push_str(&format!(". {}: {}", algorithm.name, algorithm.summary));
+    }
+    (help, words)
+}
+
+/// A numeric setting as front ends register it.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The name, without a front end's prefix.

@@ -4,8 +4,8 @@
 //! PREFIX/bin/hetccl
 //! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
-//! PREFIX/share/hetccl/env.sh
-//! PREFIX/share/man/man1/hetccl.1
+//! PREFIX/share/hetccl/{env.sh,modulefiles}
+//! PREFIX/share/{man,bash-completion,zsh,fish}, as `hetccl generate` writes them
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -42,12 +42,19 @@ pub fn release(prefix: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(command::root());
-    build.args(["build", "--release", "--package", "hetccl-plugin", "--package", "hetccl-cli"]);
-    for (package, ..) in vendor_libraries() {
+    build.args(["build", "--release"]);
+    for package in packages() {
         build.args(["--package", package]);
     }
     command::run(&mut build)?;
     lay_out(&command::target_dir().join("release"), prefix)
+}
+
+/// The workspace's packages that an installation has something of.
+pub fn packages() -> impl Iterator<Item = &'static str> {
+    ["hetccl-plugin", "hetccl-cli"]
+        .into_iter()
+        .chain(vendor_libraries().map(|(package, ..)| package))
 }
 
 /// Installs what was built in `from`.
@@ -57,7 +64,7 @@ pub fn release(prefix: &Path) -> Result<()> {
 pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
     let prefix = prefix.canonicalize()?;
-    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl", "share/man/man1"];
+    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl/modulefiles"];
     for dir in dirs {
         let dir = prefix.join(dir);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -73,11 +80,20 @@ pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
                 .with_context(|| format!("linking {}", link.display()))?;
         }
     }
-    let manual = command::root().join("docs/man/hetccl.1");
-    copy(&manual, &prefix.join("share/man/man1/hetccl.1"))?;
+    generate(&prefix)?;
+    for name in ["hetccl", "hetccl.lua"] {
+        let from = command::root().join("packaging/modulefiles").join(name);
+        copy(&from, &prefix.join("share/hetccl/modulefiles").join(name))?;
+    }
     let script = prefix.join("share/hetccl/env.sh");
     std::fs::write(&script, environment_script(&prefix))
         .with_context(|| format!("writing {}", script.display()))
+}
+
+/// Man pages and completions, from the installed program itself.
+fn generate(prefix: &Path) -> Result<()> {
+    let mut program = Command::new(prefix.join("bin/hetccl"));
+    command::capture(program.args(["generate", "--prefix"]).arg(prefix)).map(drop)
 }
 
 /// Replaces a file in one step, so that a running program keeps the old one.

@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod command;
 pub mod demo;
+pub mod docs;
 pub mod emulate;
 pub mod install;
 pub mod kernels;
@@ -14,6 +15,7 @@ pub mod leaks;
 pub mod mpi;
 pub mod mpi4py;
 pub mod nccl;
+pub mod package;
 pub mod plot;
 pub mod python;
 pub mod setup;

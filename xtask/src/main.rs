@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, simulate, test,
-    vendor,
+    bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup,
+    simulate, test, vendor,
 };
 
 /// hetccl's developer commands
@@ -45,6 +45,12 @@ enum Task {
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
+    /// Build the documentation's pages
+    Docs,
+    /// Make the packages: deb, rpm, wheel
+    Package(package::Args),
+    /// Install, use, upgrade and remove the packages in fresh systems
+    TestPackages,
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
     /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
@@ -91,6 +97,15 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestLeaks => passed(leaks::run()?),
         Task::TestVendor => passed(vendor::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
+        Task::Docs => {
+            docs::run()?;
+            ExitCode::SUCCESS
+        }
+        Task::TestPackages => passed(package::test_packages()?),
+        Task::Package(args) => {
+            package::run(&args)?;
+            ExitCode::SUCCESS
+        }
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
             ExitCode::SUCCESS

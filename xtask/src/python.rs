@@ -25,3 +25,25 @@ pub fn with_package(folder: &Path, name: &str, release: &str) -> Result<PathBuf>
     }
     Ok(environment)
 }
+
+/// The environment `name` with exactly these requirements (`package==release`) and what they need, made at the first call
+/// and again when they change.
+///
+/// # Errors
+/// As for [`with_package`].
+pub fn environment(name: &str, requirements: &[&str]) -> Result<PathBuf> {
+    let environment = command::target_dir().join("python").join(name);
+    std::fs::create_dir_all(&environment)?;
+    let environment = environment.canonicalize()?;
+    let wanted = requirements.join("\n");
+    let ready = environment.join("ready");
+    if std::fs::read_to_string(&ready).is_ok_and(|made| made == wanted) {
+        return Ok(environment);
+    }
+    command::capture(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+    let mut install = Command::new(environment.join("bin/python"));
+    command::capture(install.args(["-m", "pip", "install", "--quiet"]).args(requirements))
+        .with_context(|| format!("pip could not fetch {wanted}"))?;
+    std::fs::write(ready, wanted)?;
+    Ok(environment)
+}

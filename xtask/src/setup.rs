@@ -47,6 +47,26 @@ pub const SPIRV: Packages = Packages {
     others: "clang spirv-llvm-translator spirv-tools",
 };
 
+/// For `package --deb`.
+pub const DEB: Packages = Packages {
+    debian: &["debhelper", "dpkg-dev", "lintian", "git"],
+    others: "dpkg-dev debhelper lintian",
+};
+
+/// For `package --rpm`.
+pub const RPM: Packages =
+    Packages { debian: &["rpm", "rpmlint", "git"], others: "rpm-build rpmlint" };
+
+/// For `package --wheel`.
+pub const WHEEL: Packages =
+    Packages { debian: &["python3-venv", "patchelf", "git"], others: "python3 patchelf" };
+
+/// For `docs`.
+pub const DOCS: Packages = Packages { debian: &["python3-venv"], others: "python3" };
+
+/// For `test-packages`.
+pub const ROOTS: Packages = Packages { debian: &["debootstrap"], others: "debootstrap" };
+
 /// For `bench mpi`.
 pub const BENCH: Packages =
     Packages { debian: &["mpich", "libmpich-dev"], others: "mpich mpich-devel" };

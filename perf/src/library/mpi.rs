@@ -1,0 +1,230 @@
+//! Collectives by MPI: Open MPI's libmpi, with whatever components `mpirun --mca coll` names.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use anyhow::{Result, bail};
+
+use super::Library;
+use crate::call::{Call, Collective, Datatype, Op};
+use crate::foreign::Foreign;
+use crate::memory::Buffer;
+
+type Handle = *mut c_void;
+type Status = c_int;
+type Pointer = *const c_void;
+
+/// Functions of MPI that take this many buffers, counts and numbers. Signatures: the MPI standard's C bindings.
+struct Functions {
+    allreduce: Reduction,
+    reduce: unsafe extern "C" fn(Pointer, Pointer, c_int, Handle, Handle, c_int, Handle) -> Status,
+    bcast: unsafe extern "C" fn(Pointer, c_int, Handle, c_int, Handle) -> Status,
+    allgather: Blocks,
+    alltoall: Blocks,
+    gather: RootedBlocks,
+    scatter: RootedBlocks,
+    reduce_scatter_block: Reduction,
+    scan: Reduction,
+    exscan: Reduction,
+    barrier: unsafe extern "C" fn(Handle) -> Status,
+    sendrecv: SendReceive,
+    finalize: unsafe extern "C" fn() -> Status,
+    error_string: unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> Status,
+}
+
+type Blocks =
+    unsafe extern "C" fn(Pointer, c_int, Handle, Pointer, c_int, Handle, Handle) -> Status;
+type RootedBlocks =
+    unsafe extern "C" fn(Pointer, c_int, Handle, Pointer, c_int, Handle, c_int, Handle) -> Status;
+type Reduction = unsafe extern "C" fn(Pointer, Pointer, c_int, Handle, Handle, Handle) -> Status;
+type SendReceive = unsafe extern "C" fn(
+    Pointer,
+    c_int,
+    Handle,
+    c_int,
+    c_int,
+    Pointer,
+    c_int,
+    Handle,
+    c_int,
+    c_int,
+    Handle,
+    *mut c_void,
+) -> Status;
+
+/// MPI, initialised.
+pub(crate) struct Mpi {
+    functions: Functions,
+    library: Foreign,
+    world: Handle,
+    double: Handle,
+    byte: Handle,
+    max: Handle,
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+}
+
+impl Mpi {
+    /// Loads libmpi and calls MPI_Init.
+    pub(crate) fn new() -> Result<Mpi> {
+        let library = Foreign::open(&["libmpi.so.40", "libmpi.so"], true)?;
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the signatures are the standard's; Open MPI's handles are addresses of variables of these names.
+        unsafe {
+            let variable = |name: &str| library.get::<Handle>(name);
+            let world = variable("ompi_mpi_comm_world").map_err(|error| {
+                error.context(
+                    "this libmpi is not Open MPI's, which is the one that hetccl is a component of",
+                )
+            })?;
+            let init: unsafe extern "C" fn(*mut c_int, *mut c_void) -> Status =
+                library.get("MPI_Init")?;
+            let get_rank: unsafe extern "C" fn(Handle, *mut c_int) -> Status =
+                library.get("MPI_Comm_rank")?;
+            let get_size: unsafe extern "C" fn(Handle, *mut c_int) -> Status =
+                library.get("MPI_Comm_size")?;
+            let handler: unsafe extern "C" fn(Handle, Handle) -> Status =
+                library.get("MPI_Comm_set_errhandler")?;
+            let functions = Functions {
+                allreduce: library.get("MPI_Allreduce")?,
+                reduce: library.get("MPI_Reduce")?,
+                bcast: library.get("MPI_Bcast")?,
+                allgather: library.get("MPI_Allgather")?,
+                alltoall: library.get("MPI_Alltoall")?,
+                gather: library.get("MPI_Gather")?,
+                scatter: library.get("MPI_Scatter")?,
+                reduce_scatter_block: library.get("MPI_Reduce_scatter_block")?,
+                scan: library.get("MPI_Scan")?,
+                exscan: library.get("MPI_Exscan")?,
+                barrier: library.get("MPI_Barrier")?,
+                sendrecv: library.get("MPI_Sendrecv")?,
+                finalize: library.get("MPI_Finalize")?,
+                error_string: library.get("MPI_Error_string")?,
+            };
+            if init(std::ptr::null_mut(), std::ptr::null_mut()) != 0 {
+                bail!("MPI_Init failed; the lines above say why");
+            }
+            handler(world, variable("ompi_mpi_errors_return")?);
+            get_rank(world, &mut rank);
+            get_size(world, &mut size);
+            let (double, byte) = (variable("ompi_mpi_double")?, variable("ompi_mpi_byte")?);
+            let max = variable("ompi_mpi_op_max")?;
+            let (rank, size) = (rank as usize, size as usize);
+            Ok(Mpi { functions, library, world, double, byte, max, rank, size })
+        }
+    }
+
+    /// Gives rank 0's bytes to all.
+    pub(crate) fn share(&self, bytes: &mut [u8]) -> Result<()> {
+        let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len() as c_int);
+        // SAFETY: the buffer lives during the call.
+        self.check(
+            unsafe { (self.functions.bcast)(at, len, self.byte, 0, self.world) },
+            "MPI_Bcast",
+        )
+    }
+
+    fn check(&self, status: Status, what: &str) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let (mut text, mut len) = ([0 as c_char; 512], 0);
+        // SAFETY: MPI_MAX_ERROR_STRING is at most 512; the text is ours, and zero at its end.
+        let text = unsafe {
+            (self.functions.error_string)(status, text.as_mut_ptr(), &mut len);
+            CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()
+        };
+        bail!("{what}: {text}")
+    }
+
+    fn datatype(&self, datatype: Datatype) -> Result<Handle> {
+        let name = match datatype {
+            Datatype::Uint8 => "ompi_mpi_uint8_t",
+            Datatype::Int32 => "ompi_mpi_int32_t",
+            Datatype::Int64 => "ompi_mpi_int64_t",
+            Datatype::Float => "ompi_mpi_float",
+            Datatype::Double => "ompi_mpi_double",
+            Datatype::Half | Datatype::Bfloat16 => {
+                bail!("MPI has no type for {datatype:?}: take --via nccl, or another --datatype")
+            }
+        };
+        // SAFETY: a variable; its address is the handle.
+        unsafe { self.library.get(name) }
+    }
+
+    fn op(&self, op: Op) -> Result<Handle> {
+        let name = match op {
+            Op::Sum => "ompi_mpi_op_sum",
+            Op::Prod => "ompi_mpi_op_prod",
+            Op::Max => "ompi_mpi_op_max",
+            Op::Min => "ompi_mpi_op_min",
+        };
+        // SAFETY: a variable; its address is the handle.
+        unsafe { self.library.get(name) }
+    }
+}
+
+impl Library for Mpi {
+    fn describe(&self) -> String {
+        let version = std::env::var("OMPI_MCA_coll").unwrap_or_else(|_| "its default".into());
+        format!("MPI through {}, collective components: {version}", self.library.name())
+    }
+
+    fn call(&mut self, call: &Call, input: &Buffer, output: &Buffer) -> Result<()> {
+        let f = &self.functions;
+        let (datatype, op, world) = (self.datatype(call.datatype)?, self.op(call.op)?, self.world);
+        let (count, root) = (c_int::try_from(call.count)?, c_int::try_from(call.root)?);
+        let (from, to) = (input.pointer().cast_const(), output.pointer().cast_const());
+        let next = ((call.rank + 1) % call.size) as c_int;
+        let before = ((call.rank + call.size - 1) % call.size) as c_int;
+        // SAFETY: the signatures are the standard's, and both buffers hold what `Call` says that this rank gives and gets.
+        let status = unsafe {
+            let blocks = |f: Blocks| f(from, count, datatype, to, count, datatype, world);
+            let rooted =
+                |f: RootedBlocks| f(from, count, datatype, to, count, datatype, root, world);
+            let reduction = |f: Reduction| f(from, to, count, datatype, op, world);
+            match call.collective {
+                Collective::Allreduce => reduction(f.allreduce),
+                Collective::Reduce => (f.reduce)(from, to, count, datatype, op, root, world),
+                Collective::Bcast => {
+                    let buffer = if call.rank == call.root { from } else { to };
+                    (f.bcast)(buffer, count, datatype, root, world)
+                }
+                Collective::Allgather => blocks(f.allgather),
+                Collective::Alltoall => blocks(f.alltoall),
+                Collective::Gather => rooted(f.gather),
+                Collective::Scatter => rooted(f.scatter),
+                Collective::ReduceScatterBlock => reduction(f.reduce_scatter_block),
+                Collective::Scan => reduction(f.scan),
+                Collective::Exscan => reduction(f.exscan),
+                Collective::Barrier => (f.barrier)(world),
+                Collective::Sendrecv => {
+                    let ignore = std::ptr::null_mut();
+                    (f.sendrecv)(
+                        from, count, datatype, next, 0, to, count, datatype, before, 0, world,
+                        ignore,
+                    )
+                }
+            }
+        };
+        self.check(status, &call.collective.name())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn largest(&mut self, number: f64) -> Result<f64> {
+        let (number, mut result) = (number, 0_f64);
+        let (from, to) = ((&raw const number).cast(), (&raw mut result).cast_const().cast());
+        // SAFETY: one double each.
+        let status =
+            unsafe { (self.functions.allreduce)(from, to, 1, self.double, self.max, self.world) };
+        self.check(status, "MPI_Allreduce")?;
+        Ok(result)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        // SAFETY: once, after everything else.
+        self.check(unsafe { (self.functions.finalize)() }, "MPI_Finalize")
+    }
+}

@@ -1,0 +1,106 @@
+//! The environment variables that hetccl reads, in one table: documentation is made from it.
+
+/// An environment variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Which part of hetccl reads it.
+    pub reader: &'static str,
+    /// What it does, and what holds without it.
+    pub help: &'static str,
+}
+
+const fn variable(name: &'static str, reader: &'static str, help: &'static str) -> Variable {
+    Variable { name, reader, help }
+}
+
+/// All of them, but for those of tests and of UCX.
+pub const VARIABLES: &[Variable] = &[
+    variable(
+        "HETCCL_LIB",
+        "hetccl run, hetccl perf",
+        "The folder with hetccl's libnccl.so.2 and librccl.so.1. Without it: lib/hetccl or lib64/hetccl beside the folder \
+         of the program",
+    ),
+    variable(
+        "HETCCL_UCX_LIB",
+        "everything that uses UCX",
+        "The folder in which libucp.so.0 is looked for, and nowhere else. Without it: where the system's loader looks",
+    ),
+    variable(
+        "HETCCL_INIT_TIMEOUT",
+        "the NCCL library",
+        "Seconds, at least 1, that a rank waits for the others when a communicator is made; then the missing ranks are \
+         named. Without it: 600",
+    ),
+    variable(
+        "NCCL_COMM_ID",
+        "the NCCL library",
+        "HOST:PORT where rank 0 waits for the others, for programs that share no unique id. Without it: an address of rank \
+         0's host and a free port",
+    ),
+    variable(
+        "NCCL_SOCKET_IFNAME",
+        "the NCCL library",
+        "Network interfaces: prefixes separated by commas; =name: exactly that one; ^prefix: not those. Without it: all \
+         that are up, but for docker's, and the loopback one last",
+    ),
+    variable(
+        "NCCL_SOCKET_FAMILY",
+        "the NCCL library",
+        "AF_INET or AF_INET6: addresses of that family only. Without it: both",
+    ),
+    variable(
+        "NCCL_DEBUG",
+        "the NCCL library",
+        "What the NCCL library tells on stderr. VERSION: its version; WARN: also errors; INFO: also which ways were taken. \
+         Without it: nothing",
+    ),
+    variable(
+        "HETCCL_DELEGATE",
+        "the NCCL library",
+        "0: calls are never handed on to the vendor's own library. 1: they are, or making the communicator fails with the reason. \
+         Without it: they are where that can be",
+    ),
+    variable(
+        "HETCCL_NCCL_LIBRARY",
+        "the NCCL library",
+        "NVIDIA's own library, by absolute path. Without it: looked for beside the framework's, then where the loader looks",
+    ),
+    variable(
+        "HETCCL_RCCL_LIBRARY",
+        "the NCCL library",
+        "AMD's own library, as HETCCL_NCCL_LIBRARY",
+    ),
+    variable(
+        "HETCCL_RANK_WEIGHT",
+        "the NCCL library",
+        "How much this rank counts in averages (ncclAvg): sum(w x) / sum(w). Without it: 1",
+    ),
+    variable(
+        "HETCCL_HIERARCHY",
+        "the NCCL library",
+        "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",
+    ),
+    variable(
+        "NCCL_DEBUG_FILE",
+        "the NCCL library",
+        "A file for what NCCL_DEBUG asks for, as in NCCL. Without it: stderr",
+    ),
+    variable(
+        "NCCL_HOSTID",
+        "the NCCL library",
+        "A name in place of the host's own, as in NCCL: ranks with different names are taken to be on different hosts",
+    ),
+    variable(
+        "NCCL_COMM_BLOCKING",
+        "the NCCL library",
+        "0 or 1: whether communicators without a configuration are blocking, as in NCCL. Without it: 1",
+    ),
+    variable(
+        "NCCL_CONF_FILE",
+        "the NCCL library",
+        "A file of settings NAME=VALUE, as in NCCL. The environment wins",
+    ),
+];

@@ -1,0 +1,203 @@
+//! `cargo xtask test-packages`: packages installed, used, upgraded and removed, each in a fresh system.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::root::Root;
+use super::{Args, name_of};
+use crate::command::{self, step};
+use crate::mpi::{self, Library};
+use crate::python;
+
+/// What the packages that are upgraded say they are.
+const BEFORE: &str = "0.0.9";
+
+/// Makes the packages and tests each kind. Whether all went well.
+///
+/// # Errors
+/// The first thing that went wrong.
+pub fn test_packages() -> Result<bool> {
+    let out = command::target_dir().join("packages");
+    let before_out = out.join("before");
+    for folder in [&before_out, &out] {
+        clear(folder)?;
+    }
+    let new = super::run(&Args {
+        out: Some(out.clone()),
+        package_version: env!("CARGO_PKG_VERSION").into(),
+        ..Args::default()
+    })?;
+    let before = Args {
+        deb: true,
+        rpm: true,
+        out: Some(before_out),
+        package_version: BEFORE.into(),
+        ..Args::default()
+    };
+    let before = super::run(&before)?;
+    let program = mpi::compile("demo", Library::OpenMpi)?;
+    let of = |packages: &[PathBuf], extension: &str| -> Vec<PathBuf> {
+        let of_kind = |path: &&PathBuf| path.extension().is_some_and(|e| e == extension);
+        packages.iter().filter(of_kind).cloned().collect()
+    };
+    let (new_debs, old_debs) = (of(&new, "deb"), of(&before, "deb"));
+    for (suite, release) in [("bookworm", "deb12"), ("trixie", "deb13")] {
+        let here = |debs: &[PathBuf]| -> Vec<PathBuf> {
+            debs.iter().filter(|deb| name_of(deb).contains(release)).cloned().collect()
+        };
+        let (new, old) = (here(&new_debs), here(&old_debs));
+        if new.is_empty() {
+            step(&format!("packages of another release on {suite}"), || foreign(suite, &new_debs))?;
+            println!(
+                "SKIPPED installation on {suite}: cargo xtask package --deb makes {release} packages only inside {suite}"
+            );
+        } else {
+            step(&format!("install, use, upgrade, remove on {suite}"), || {
+                debian(suite, &old, &new, &program)
+            })?;
+        }
+    }
+    step("rpm into a scratch root", || rpms(&of(&before, "rpm"), &of(&new, "rpm")))?;
+    step("wheel in an environment", || wheel(&of(&new, "whl")))?;
+    println!("packages: all went well");
+    Ok(true)
+}
+
+fn clear(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)
+            .with_context(|| format!("clearing {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Old packages, use, new packages, use, nothing.
+fn debian(suite: &str, old: &[PathBuf], new: &[PathBuf], program: &Path) -> Result<()> {
+    let root = Root::new(suite)?;
+    for (folder, debs) in [("/old", old), ("/new", new)] {
+        for deb in debs {
+            root.put(deb, folder)?;
+        }
+    }
+    root.put(program, "/opt")?;
+    let program = format!("/opt/{}", name_of(program));
+    root.run("apt-get -q update && apt-get -q -y install --no-install-recommends /old/*.deb")?;
+    ensure!(
+        root.run("hetccl --version")?.contains(env!("CARGO_PKG_VERSION")),
+        "the old package has the same program"
+    );
+    root.run("apt-get -q -y install --no-install-recommends /new/*.deb")?;
+    let versions = root.run("dpkg-query -W -f '${Package} ${Version}\\n' 'hetccl*'")?;
+    ensure!(
+        versions.lines().count() == 3 && !versions.contains(BEFORE),
+        "after the upgrade:\n{versions}"
+    );
+
+    let info = root.run("hetccl info")?;
+    ensure!(info.contains("component  yes"), "hetccl info does not see the component:\n{info}");
+    root.run("hetccl doctor")?;
+    let mpirun = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe";
+    let demo = root.run(&format!("{mpirun} --mca coll hetccl -n 2 {program} 2>&1"))?;
+    let right = demo.lines().filter(|line| line.contains("\"ok\": true")).count();
+    ensure!(
+        right >= 17 && !demo.contains("\"ok\": false"),
+        "{right} collectives were right:\n{demo}"
+    );
+    println!("    {right} collectives right");
+    let perf = root.run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 hetccl perf -n 2 -e 64 --format csv")?;
+    ensure!(perf.lines().count() > 2, "hetccl perf printed\n{perf}");
+    let refused = root.output("hetccl perf --memory cuda 2>&1")?;
+    let said = String::from_utf8_lossy(&refused.stdout);
+    ensure!(said.contains("no GPU for --memory cuda"), "without a GPU hetccl perf says:\n{said}");
+    let preloaded = root.run("hetccl run sh -c 'grep -c hetccl/libnccl.so.2 /proc/self/maps'")?;
+    ensure!(preloaded.trim() != "0", "hetccl run does not load libnccl.so.2");
+    ensure!(
+        root.output("ldconfig -p | grep -c 'hetccl/'")?.stdout.starts_with(b"0"),
+        "the loader finds hetccl's NCCL by itself"
+    );
+
+    root.run("apt-get -q -y purge 'hetccl*'")?;
+    let left =
+        root.run("find / -xdev -iname '*hetccl*' -not -path '/old/*' -not -path '/new/*'")?;
+    ensure!(left.trim().is_empty(), "left behind:\n{left}");
+    // Open MPI as it was before.
+    root.run(&format!("{mpirun} -n 2 {program} > /dev/null"))?;
+    Ok(())
+}
+
+/// Packages of another Debian: the program may be installed; the component is refused because of its Open MPI.
+fn foreign(suite: &str, debs: &[PathBuf]) -> Result<()> {
+    let root = Root::new(suite)?;
+    for deb in debs {
+        root.put(deb, "/new")?;
+    }
+    root.run("apt-get -q update && apt-get -q -y install --no-install-recommends /new/hetccl_*.deb && hetccl info")?;
+    let output = root
+        .output("apt-get -q -y install --no-install-recommends /new/hetccl-openmpi_*.deb 2>&1")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        !output.status.success() && said.contains("libopenmpi"),
+        "the component was not refused:\n{said}"
+    );
+    root.run("apt-get -q -y purge 'hetccl*'")?;
+    Ok(())
+}
+
+/// Files in and out of an empty system; what the packages need is not there, so that is not asked.
+fn rpms(old: &[PathBuf], new: &[PathBuf]) -> Result<()> {
+    let root = command::target_dir().join("package-work/rpm-root");
+    clear(&root)?;
+    std::fs::create_dir_all(&root)?;
+    let root = root.canonicalize()?;
+    let rpm = |arguments: &[&str], packages: &[PathBuf]| {
+        let mut rpm = Command::new("rpm");
+        rpm.arg("--root").arg(&root).args(["--dbpath", "/var/lib/rpm"]).args(arguments);
+        for package in packages {
+            rpm.arg(package.canonicalize()?);
+        }
+        command::capture(&mut rpm)
+    };
+    rpm(&["--initdb"], &[])?;
+    rpm(&["--nodeps", "-i", "--test"], new)?;
+    rpm(&["--nodeps", "-i"], old)?;
+    rpm(&["--nodeps", "-U"], new)?;
+    let names = ["hetccl", "hetccl-openmpi", "hetccl-devel"];
+    let versions = rpm(&["-qa"], &[])?;
+    ensure!(
+        versions.lines().count() == 3 && !versions.contains(BEFORE),
+        "after the upgrade:\n{versions}"
+    );
+    rpm(&["-V", "--nodeps", names[0], names[1], names[2]], &[])?;
+    let version = Command::new(root.join("usr/bin/hetccl")).arg("--version").output();
+    ensure!(
+        version.is_ok_and(|output| output.status.success()),
+        "the installed program does not start"
+    );
+    rpm(&["--nodeps", "-e", names[0], names[1], names[2]], &[])?;
+    let left = command::capture(Command::new("find").arg(&root).args(["-iname", "*hetccl*"]))?;
+    ensure!(left.trim().is_empty(), "left behind:\n{left}");
+    Ok(())
+}
+
+/// Into an environment and out of it.
+fn wheel(wheels: &[PathBuf]) -> Result<()> {
+    let [wheel] = wheels else { bail!("{} wheels were made", wheels.len()) };
+    let environment = python::environment("wheel-test", &["pip"])?;
+    let program = |name: &str| Command::new(environment.join("bin").join(name));
+    let pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"];
+    command::capture(
+        program("python").args(pip).args(["install", "--force-reinstall", "--no-index"]).arg(wheel),
+    )?;
+    let info = command::capture(program("python").args(["-m", "hetccl", "info"]))?;
+    ensure!(info.contains(env!("CARGO_PKG_VERSION")), "python -m hetccl info:\n{info}");
+    let line = "grep -c site-packages/hetccl/lib/hetccl/libnccl.so.2 /proc/self/maps";
+    let preloaded = command::capture(program("hetccl").args(["run", "sh", "-c", line]))?;
+    ensure!(preloaded.trim() != "0", "hetccl run does not load libnccl.so.2");
+    command::capture(program("python").args(pip).args(["uninstall", "--yes", "hetccl"]))?;
+    let left =
+        command::capture(Command::new("find").arg(&environment).args(["-iname", "*hetccl*"]))?;
+    ensure!(left.trim().is_empty(), "left behind:\n{left}");
+    Ok(())
+}
