@@ -1,0 +1,68 @@
+/* Open MPI 5.0, coll interface 2.4.0. Included by glue.c alone; the other files of this folder have the same names. */
+#include "ompi/runtime/params.h"
+#include "opal/mca/pmix/pmix-internal.h"
+
+static inline uint32_t line_comm_context(ompi_communicator_t *comm) { return comm->c_index; }
+static inline bool line_comm_context_is_global(ompi_communicator_t *comm) { return OMPI_COMM_IS_GLOBAL_INDEX(comm); }
+
+static inline int line_modex_put(const char *key, const void *bytes, size_t len)
+{
+    pmix_status_t rc;
+    OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, (void *) bytes, len);
+    return opal_pmix_convert_status(rc);
+}
+
+static inline int line_modex_get(const opal_process_name_t *name, const char *key, uint8_t **bytes, size_t *len)
+{
+    pmix_status_t rc;
+    OPAL_MODEX_RECV_STRING(rc, key, name, bytes, len);
+    return opal_pmix_convert_status(rc);
+}
+
+#if OPAL_ENABLE_FT_MPI
+
+static inline bool line_ft_enabled(void) { return ompi_ftmpi_enabled; }
+static inline bool line_comm_is_revoked(ompi_communicator_t *comm)
+{
+    return comm->comm_revoked || comm->coll_revoked;
+}
+
+#else
+
+static inline bool line_ft_enabled(void) { return false; }
+static inline bool line_comm_is_revoked(ompi_communicator_t *comm)
+{
+    (void) comm;
+    return false;
+}
+
+#endif
+
+/* Where nobody fails, an agreement is an allreduce, and the group of failed processes stays what it is. */
+static int agree_without_failures(void *contribution, int count, ompi_datatype_t *type, ompi_op_t *op,
+                                  ompi_group_t **failed, bool update_failed, ompi_communicator_t *comm,
+                                  mca_coll_base_module_t *module)
+{
+    (void) failed;
+    (void) update_failed;
+    (void) module;
+    return comm->c_coll->coll_allreduce(MPI_IN_PLACE, contribution, count, type, op, comm,
+                                        comm->c_coll->coll_allreduce_module);
+}
+
+static int iagree_without_failures(void *contribution, int count, ompi_datatype_t *type, ompi_op_t *op,
+                                   ompi_group_t **failed, bool update_failed, ompi_communicator_t *comm,
+                                   ompi_request_t **request, mca_coll_base_module_t *module)
+{
+    (void) failed;
+    (void) update_failed;
+    (void) module;
+    return comm->c_coll->coll_iallreduce(MPI_IN_PLACE, contribution, count, type, op, comm, request,
+                                         comm->c_coll->coll_iallreduce_module);
+}
+
+static inline void line_agree_without_failures(mca_coll_base_module_t *module)
+{
+    module->coll_agree = agree_without_failures;
+    module->coll_iagree = iagree_without_failures;
+}
