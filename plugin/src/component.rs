@@ -39,9 +39,10 @@ const fn describe() -> sys::mca_coll_base_component_t {
     version.mca_project_minor_version = sys::OMPI_MINOR_VERSION as c_int;
     version.mca_project_release_version = sys::OMPI_RELEASE_VERSION as c_int;
     version.mca_type_name = text(b"coll");
-    version.mca_type_major_version = 2;
-    version.mca_type_minor_version = 0;
-    version.mca_type_release_version = 0;
+    let [major, minor, release] = sys::COLL_VERSION;
+    version.mca_type_major_version = major;
+    version.mca_type_minor_version = minor;
+    version.mca_type_release_version = release;
     version.mca_component_name = text(b"hetccl");
     version.mca_component_major_version = decimal(env!("CARGO_PKG_VERSION_MAJOR"));
     version.mca_component_minor_version = decimal(env!("CARGO_PKG_VERSION_MINOR"));
