@@ -5,12 +5,11 @@
 #define HETCCL_CASES_H
 
 #include <mpi.h>
-#ifdef OPEN_MPI
-#include <mpi-ext.h>
-#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "persistent.h"
 
 static int ranks, me;
 static double *in, *out;
@@ -141,7 +140,7 @@ static int measure(enum kind kind, size_t bytes, int rounds)
     prepare(n);
 #ifdef OPEN_MPI
     if (ALLREDUCE_INIT == kind) {
-        MPIX_Allreduce_init(in, out, (int) n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &persistent);
+        MPI_Allreduce_init(in, out, (int) n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &persistent);
     }
 #endif
     run(kind, n, &persistent);
