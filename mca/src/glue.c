@@ -417,7 +417,7 @@ int hetccl_pml_irecv(void *into, size_t bytes, int peer, int tag, ompi_communica
 
 bool hetccl_pml_test(ompi_request_t **request, int *error, size_t *bytes)
 {
-    if (!REQUEST_COMPLETE(*request)) {
+    if (!REQUEST_COMPLETE(*request) && !line_request_is_failed(*request)) {
         return false;
     }
     opal_atomic_rmb();
@@ -548,7 +548,8 @@ void hetccl_show_error(const char *title, const char *text)
 /* ---- fault tolerance ---- */
 
 bool hetccl_ft_enabled(void) { return line_ft_enabled(); }
-bool hetccl_comm_is_revoked(ompi_communicator_t *comm) { return line_comm_is_revoked(comm); }
+bool hetccl_ft_is_failed_process(int error) { return line_error_is_failed_process(error); }
+int hetccl_ft_failed_process(void) { return line_failed_process_error(); }
 void hetccl_module_agree_without_failures(mca_coll_base_module_t *module) { line_agree_without_failures(module); }
 
 /* ---- the library that runs ---- */

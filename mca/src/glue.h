@@ -161,7 +161,10 @@ void hetccl_show_error(const char *title, const char *text);
 
 /* Whether this job survives failed processes (mpirun --with-ft ulfm). */
 bool hetccl_ft_enabled(void);
-bool hetccl_comm_is_revoked(ompi_communicator_t *comm);
+/* Whether an error says that a process has failed. */
+bool hetccl_ft_is_failed_process(int error);
+/* The error class for a peer that is gone. */
+int hetccl_ft_failed_process(void);
 /* Lets a module answer MPIX_Comm_agree where no process can fail: by its own allreduce. Nothing where the interface has
  * no agreement. */
 void hetccl_module_agree_without_failures(mca_coll_base_module_t *module);

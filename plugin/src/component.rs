@@ -75,6 +75,12 @@ const fn decimal(text: &str) -> c_int {
 }
 
 extern "C" fn register() -> c_int {
+    if let Err(error) = hetccl_mca::check_running() {
+        if named_in_coll(NAME) {
+            hetccl_mca::show_error("hetccl: another Open MPI", &error.to_string());
+        }
+        return sys::OMPI_ERR_NOT_SUPPORTED;
+    }
     // SAFETY: the description is a static of this object.
     let parameters = unsafe { Parameters::of(&raw const mca_coll_hetccl_component.collm_version) };
     match read_parameters(&parameters) {

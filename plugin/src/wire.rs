@@ -3,7 +3,10 @@
 use std::ffi::CStr;
 
 use hetccl_core::{Rank, TransportError};
-use hetccl_mca::{CommunicatorRef, PmlTransport, coll_verbose, modex_get, my_name, pml_name};
+use hetccl_mca::{
+    CommunicatorRef, PmlTransport, allowed_in_coll, coll_verbose, modex_get, my_name, pml_name,
+    survives_failures,
+};
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
 use hetccl_runtime::{GpuPath, TransportChoice, Wire};
 
@@ -12,6 +15,9 @@ use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
 pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.3";
+
+/// Open MPI's component with agreements that survive failed processes.
+const AGREEMENTS: &CStr = c"ftagree";
 
 /// A UCX address follows.
 const HAS_ADDRESS: u8 = 1;
@@ -78,6 +84,7 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     let plugin = Plugin::get();
     let group = comm.group();
     if comm.is_world() {
+        demand_agreements(comm)?;
         let agreed = agree_in_world(plugin, comm)?;
         let _ = plugin.job_uses_ucx.set(agreed.ucx);
         let _ = plugin.job_has_gpus.set(!agreed.no_gpus);
@@ -87,10 +94,12 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         let any_memory = plugin.has_gpus();
         return Ok(Choice { wire: Wire::Alone, any_memory, direct: false, one_device: false });
     }
+    // A program may have nothing but communicators of MPI sessions: then there never was a MPI_COMM_WORLD to agree in.
+    let agreed = plugin.job_uses_ucx.get().is_some();
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
     let mut direct = plugin.job_is_direct.get().copied().unwrap_or(false);
-    if comm.reaches_other_jobs(my_name().job()) {
+    if !agreed || comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
         let everybody: Vec<(u8, u64)> = published(comm).collect();
@@ -98,6 +107,9 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         any_memory = everybody.iter().any(|(flags, _)| flags & HAS_GPU != 0);
         direct = everybody.iter().all(|(flags, _)| flags & DIRECT != 0);
     }
+    // UCX tells communicators apart by a number that all their ranks have in common; and only Open MPI's own messages end
+    // when a process fails or a communicator is revoked.
+    use_ucx &= comm.context_is_global() && !survives_failures();
     // What the others have published is only looked at where it can matter.
     let one_device = any_memory
         && group.remote_size.is_none()
@@ -106,6 +118,19 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     let wire =
         if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
     Ok(Choice { wire, any_memory, direct, one_device })
+}
+
+/// Jobs that survive failed processes need agreements that do, which are a component of Open MPI's own.
+fn demand_agreements(comm: CommunicatorRef) -> Result<(), i32> {
+    if !survives_failures() || allowed_in_coll(AGREEMENTS) {
+        return Ok(());
+    }
+    if comm.group().rank == Rank(0) {
+        let text = "Fault tolerance is on (mpirun --with-ft ulfm), and hetccl has no agreement of its own that survives \
+                    failed processes. Name Open MPI's beside it: --mca coll hetccl,ftagree";
+        hetccl_mca::show_error("hetccl: fault tolerance needs ftagree", text);
+    }
+    Err(hetccl_mca::sys::OMPI_ERR_NOT_SUPPORTED)
 }
 
 /// Whether all are the same device.
@@ -148,6 +173,14 @@ fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32>
         hetccl_mca::show_error("hetccl: the ranks differ", &text);
         return Err(hetccl_mca::sys::OMPI_ERR_BAD_PARAM);
     }
+    if survives_failures() && plugin.settings.transport == TransportChoice::Ucx {
+        if comm.group().rank == Rank(0) {
+            let text = "coll_hetccl_transport is ucx, and fault tolerance is on (mpirun --with-ft ulfm): only Open MPI's own \
+                        messages end when a process fails. Let coll_hetccl_transport be auto or pml.";
+            hetccl_mca::show_error("hetccl: UCX was demanded with fault tolerance", text);
+        }
+        return Err(hetccl_mca::sys::OMPI_ERR_NOT_SUPPORTED);
+    }
     if !result.ucx && plugin.settings.transport == TransportChoice::Ucx {
         report_no_ucx(comm, trouble.as_deref());
         return Err(hetccl_mca::sys::OMPI_ERR_NOT_AVAILABLE);
@@ -179,7 +212,9 @@ fn tell_wire(plugin: &Plugin, comm: CommunicatorRef, ucx: bool, trouble: Option<
     if comm.group().rank != Rank(0) {
         return;
     }
-    let line = if ucx {
+    let line = if survives_failures() {
+        format!("messages go over pml ({}): fault tolerance is on", pml_name())
+    } else if ucx {
         "messages go over ucx: every rank can use it".to_owned()
     } else {
         let why = trouble.unwrap_or("another rank can't use UCX");

@@ -24,9 +24,15 @@ static inline int line_modex_get(const opal_process_name_t *name, const char *ke
 
 /* No ULFM in this line. */
 static inline bool line_ft_enabled(void) { return false; }
-static inline bool line_comm_is_revoked(ompi_communicator_t *comm)
+static inline bool line_request_is_failed(ompi_request_t *request)
 {
-    (void) comm;
+    (void) request;
     return false;
 }
+static inline bool line_error_is_failed_process(int error)
+{
+    (void) error;
+    return false;
+}
+static inline int line_failed_process_error(void) { return MPI_ERR_OTHER; }
 static inline void line_agree_without_failures(mca_coll_base_module_t *module) { (void) module; }

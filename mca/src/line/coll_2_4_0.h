@@ -22,23 +22,33 @@ static inline int line_modex_get(const opal_process_name_t *name, const char *ke
 #if OPAL_ENABLE_FT_MPI
 
 static inline bool line_ft_enabled(void) { return ompi_ftmpi_enabled; }
-static inline bool line_comm_is_revoked(ompi_communicator_t *comm)
+/* A message to or from a process that has failed, or on a revoked communicator, ends here. */
+static inline bool line_request_is_failed(ompi_request_t *request) { return ompi_request_is_failed(request); }
+static inline bool line_error_is_failed_process(int error) { return MPI_ERR_PROC_FAILED == error; }
+static inline int line_failed_process_error(void)
 {
-    return comm->comm_revoked || comm->coll_revoked;
+    return ompi_ftmpi_enabled ? MPI_ERR_PROC_FAILED : MPI_ERR_OTHER;
 }
 
 #else
 
 static inline bool line_ft_enabled(void) { return false; }
-static inline bool line_comm_is_revoked(ompi_communicator_t *comm)
+static inline bool line_request_is_failed(ompi_request_t *request)
 {
-    (void) comm;
+    (void) request;
     return false;
 }
+static inline bool line_error_is_failed_process(int error)
+{
+    (void) error;
+    return false;
+}
+static inline int line_failed_process_error(void) { return MPI_ERR_OTHER; }
 
 #endif
 
-/* Where nobody fails, an agreement is an allreduce, and the group of failed processes stays what it is. */
+/* Where nobody fails, an agreement is an allreduce, and the group of failed processes stays what it is. On an
+ * inter-communicator it is of both groups; the operations of agreements may take a contribution twice. */
 static int agree_without_failures(void *contribution, int count, ompi_datatype_t *type, ompi_op_t *op,
                                   ompi_group_t **failed, bool update_failed, ompi_communicator_t *comm,
                                   mca_coll_base_module_t *module)
@@ -46,6 +56,24 @@ static int agree_without_failures(void *contribution, int count, ompi_datatype_t
     (void) failed;
     (void) update_failed;
     (void) module;
+    if (OMPI_COMM_IS_INTER(comm)) {
+        ompi_communicator_t *local = comm->c_local_comm;
+        int rc = agree_without_failures(contribution, count, type, op, failed, false, local, module);
+        size_t size;
+        ompi_datatype_type_size(type, &size);
+        void *theirs = malloc(size * (size_t) count + 1);
+        if (OMPI_SUCCESS != rc || NULL == theirs) {
+            free(theirs);
+            return OMPI_SUCCESS != rc ? rc : OMPI_ERR_OUT_OF_RESOURCE;
+        }
+        rc = comm->c_coll->coll_allreduce(contribution, theirs, count, type, op, comm,
+                                          comm->c_coll->coll_allreduce_module);
+        if (OMPI_SUCCESS == rc) {
+            ompi_op_reduce(op, theirs, contribution, count, type);
+        }
+        free(theirs);
+        return rc;
+    }
     return comm->c_coll->coll_allreduce(MPI_IN_PLACE, contribution, count, type, op, comm,
                                         comm->c_coll->coll_allreduce_module);
 }
@@ -57,6 +85,9 @@ static int iagree_without_failures(void *contribution, int count, ompi_datatype_
     (void) failed;
     (void) update_failed;
     (void) module;
+    if (OMPI_COMM_IS_INTER(comm)) {
+        return MPI_ERR_UNSUPPORTED_OPERATION;
+    }
     return comm->c_coll->coll_iallreduce(MPI_IN_PLACE, contribution, count, type, op, comm, request,
                                          comm->c_coll->coll_iallreduce_module);
 }
