@@ -91,6 +91,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn environment_script(prefix: &Path) -> String {
+    let default = for_everybody(&mpi::default_component_path());
+    let default = format!("${{OMPI_MCA_mca_base_component_path:-{default}}}");
+    let mut exports = String::new();
+    for (name, value) in mpi::component_environment("$HETCCL_PREFIX", &default) {
+        exports.push_str(&format!("{name}={value}\nexport {name}\n"));
+    }
     format!(
         r#"# Source this file: it lets Open MPI find hetccl's component and puts `hetccl` on PATH.
 #   . {prefix}/share/hetccl/env.sh
@@ -109,11 +115,8 @@ PATH=$HETCCL_PREFIX/bin:$PATH
 export PATH
 MANPATH=$HETCCL_PREFIX/share/man:${{MANPATH:-}}
 export MANPATH
-OMPI_MCA_mca_base_component_path=$HETCCL_PREFIX/lib/openmpi:${{OMPI_MCA_mca_base_component_path:-{default}}}
-export OMPI_MCA_mca_base_component_path
-"#,
+{exports}"#,
         prefix = prefix.display(),
-        default = for_everybody(&mpi::default_component_path()),
     )
 }
 
