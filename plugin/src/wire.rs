@@ -1,11 +1,13 @@
 //! Which wire a communicator gets, and the addresses that UCX needs.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hetccl_core::{Rank, TransportError};
 use hetccl_mca::{
-    CommunicatorRef, PmlTransport, allowed_in_coll, coll_verbose, modex_get, my_name, pml_name,
-    survives_failures,
+    CommunicatorRef, PmlTransport, ProcessName, allowed_in_coll, coll_verbose, modex_get, my_name,
+    pml_name, survives_failures,
 };
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
 use hetccl_runtime::{GpuPath, TransportChoice, Wire};
@@ -141,13 +143,29 @@ fn all_equal(mut devices: impl Iterator<Item = u64>) -> bool {
     }
 }
 
+/// What a process published. That of this job's processes is asked for once: Open MPI 5 does not give back all the memory of
+/// the answer, and communicators come and go.
+fn published_by(peer: ProcessName) -> Result<Arc<[u8]>, i32> {
+    static KNOWN: Mutex<BTreeMap<u64, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    if peer.job() != my_name().job() {
+        return modex_get(peer, ADDRESS_KEY).map(Arc::from);
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(published) = known.get(&peer.0) {
+        return Ok(published.clone());
+    }
+    let published: Arc<[u8]> = modex_get(peer, ADDRESS_KEY)?.into();
+    known.insert(peer.0, published.clone());
+    Ok(published)
+}
+
 /// The flags and the only device of every process of a communicator, in both groups.
 fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
     let group = comm.group();
     let local = (0..group.len()).map(|rank| (rank, false));
     let remote = (0..group.remote_len()).map(|rank| (rank, true));
     local.chain(remote).map(move |(rank, remote)| {
-        match modex_get(comm.peer(rank, remote), ADDRESS_KEY).as_deref() {
+        match published_by(comm.peer(rank, remote)).as_deref() {
             Ok([flags, rest @ ..]) if rest.len() >= HEAD_BYTES - 1 => {
                 (*flags, u64::from_le_bytes(std::array::from_fn(|i| rest[i])))
             }
@@ -263,13 +281,12 @@ fn digest(plugin: &Plugin) -> u64 {
 fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
     let resolve = move |rank: Rank| {
         let peer = comm.peer_of(rank);
-        let published =
-            modex_get(peer, ADDRESS_KEY).map_err(|status| TransportError::Unreachable {
-                peer: rank,
-                reason: format!(
-                    "it published no UCX address (status {status}); does it run hetccl too?"
-                ),
-            })?;
+        let published = published_by(peer).map_err(|status| TransportError::Unreachable {
+            peer: rank,
+            reason: format!(
+                "it published no UCX address (status {status}); does it run hetccl too?"
+            ),
+        })?;
         match published.split_first() {
             Some((flags, _)) if flags & HAS_ADDRESS != 0 && published.len() > HEAD_BYTES => {
                 Ok((peer.0, published[HEAD_BYTES..].to_vec()))

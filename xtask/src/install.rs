@@ -4,6 +4,7 @@
 //! PREFIX/bin/hetccl
 //! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
+//! PREFIX/lib/pmix: empty, for PMIx to look into
 //! PREFIX/share/hetccl/env.sh
 //! PREFIX/share/man/man1/hetccl.1
 //! ```
@@ -57,7 +58,7 @@ pub fn release(prefix: &Path) -> Result<()> {
 pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
     let prefix = prefix.canonicalize()?;
-    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl", "share/man/man1"];
+    let dirs = ["bin", "lib/hetccl", "lib/openmpi", "lib/pmix", "share/hetccl", "share/man/man1"];
     for dir in dirs {
         let dir = prefix.join(dir);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;

@@ -72,12 +72,12 @@ pub fn version() -> Option<(u32, u32)> {
 /// has without it.
 ///
 /// From 5.0 on PMIx takes the same path for its own, and complains of every component in it that is not PMIx's. It gets a
-/// folder without components instead; its own it finds all the same.
+/// empty folder instead; its own it finds all the same.
 pub fn component_environment(prefix: &str, default: &str) -> Vec<(&'static str, String)> {
     let path = format!("{prefix}/lib/openmpi:{default}");
     let mut environment = vec![("OMPI_MCA_mca_base_component_path", path)];
     if version().is_some_and(|(major, _)| major >= 5) {
-        environment.push(("PMIX_MCA_mca_base_component_path", format!("{prefix}/share/hetccl")));
+        environment.push(("PMIX_MCA_mca_base_component_path", format!("{prefix}/lib/pmix")));
     }
     environment
 }
