@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test};
+use xtask::{
+    bench, debian13, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test,
+};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -32,6 +34,8 @@ enum Task {
     },
     /// Run mpi4py's own test suite under hetccl and compare with stock Open MPI
     TestMpi4py(mpi4py::Args),
+    /// Build and test in a Debian 13 (Open MPI 5, UCX with ROCm modules), made in target/debian13
+    TestDebian13(debian13::Args),
     /// Run LAMMPS with and without hetccl and compare the results
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
@@ -80,6 +84,7 @@ fn run(task: Task) -> Result<ExitCode> {
             ExitCode::SUCCESS
         }
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
+        Task::TestDebian13(args) => passed(debian13::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),

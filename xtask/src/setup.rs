@@ -23,6 +23,7 @@ pub const BUILD: Packages = Packages {
         "libclang-dev",
         "openmpi-bin",
         "libopenmpi-dev",
+        "libpmix-dev",
         "libucx0",
         "libucx-dev",
     ],
@@ -50,6 +51,9 @@ pub const SPIRV: Packages = Packages {
 /// For `bench mpi`.
 pub const BENCH: Packages =
     Packages { debian: &["mpich", "libmpich-dev"], others: "mpich mpich-devel" };
+
+/// For `test-debian13`.
+pub const DEBIAN13: Packages = Packages { debian: &["debootstrap"], others: "debootstrap" };
 
 /// For `test-lammps`.
 pub const LAMMPS: Packages = Packages { debian: &["lammps"], others: "lammps" };
@@ -90,6 +94,11 @@ pub fn packages(sets: &[Packages]) -> Result<()> {
         install()?;
     }
     Ok(())
+}
+
+/// The names of packages, in Debian's names.
+pub fn names(sets: &[Packages]) -> impl Iterator<Item = &'static str> {
+    sets.iter().flat_map(|set| set.debian).copied()
 }
 
 /// As [`packages`], of a set that not every relative of Debian has: where it can't be had, that is said.
