@@ -94,6 +94,15 @@ pub fn failed_process_error() -> i32 {
     unsafe { sys::hetccl_ft_failed_process() }
 }
 
+/// Adds a component to those that Open MPI was linked with, if Open MPI has not looked at them yet.
+///
+/// # Safety
+/// `component` is a component's description and lives as long as the process. No other thread uses Open MPI yet.
+pub unsafe fn join_static_components(component: *const sys::mca_base_component_t) {
+    // SAFETY: the caller's promise.
+    unsafe { sys::hetccl_join_static_components(component) }
+}
+
 /// A line for those who asked with `--mca coll_base_verbose LEVEL`.
 pub fn coll_verbose(level: i32, line: &str) {
     let line = c_string(line);

@@ -545,6 +545,25 @@ void hetccl_show_error(const char *title, const char *text)
     opal_output(0, "%s\n%s\n\n%s\n%s", rule, title, text, rule);
 }
 
+void hetccl_join_static_components(const mca_base_component_t *component)
+{
+    enum { MOST = 64 };
+    static const mca_base_component_t *joined[MOST + 2];
+    mca_base_framework_t *framework = &ompi_coll_base_framework;
+    if (0 != framework->framework_refcnt || NULL == framework->framework_static_components) {
+        return;
+    }
+    int n = 0;
+    for (; NULL != framework->framework_static_components[n]; ++n) {
+        if (MOST == n || component == framework->framework_static_components[n]) {
+            return;
+        }
+        joined[n] = framework->framework_static_components[n];
+    }
+    joined[n] = component;
+    framework->framework_static_components = joined;
+}
+
 /* ---- fault tolerance ---- */
 
 bool hetccl_ft_enabled(void) { return line_ft_enabled(); }

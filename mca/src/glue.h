@@ -157,6 +157,10 @@ void hetccl_coll_verbose(int level, const char *line);
 /* Shows a framed message for the user, once per job. */
 void hetccl_show_error(const char *title, const char *text);
 
+/* Adds a component to those that the coll framework was linked with, for an Open MPI that can't load any (configured
+ * --disable-dlopen). Only before the framework is registered, so not when Open MPI itself is loading the component. */
+void hetccl_join_static_components(const mca_base_component_t *component);
+
 /* ---- fault tolerance (ULFM; Open MPI 5) ---- */
 
 /* Whether this job survives failed processes (mpirun --with-ft ulfm). */

@@ -36,9 +36,9 @@ pub mod sys {
 pub use communicator::{CommunicatorRef, ProcessName, RetainedCommunicator, Topology};
 pub use datatype::{Datatype, DatatypeRef};
 pub use environment::{
-    ParameterError, Parameters, allowed_in_coll, coll_verbose, failed_process_error, modex_get,
-    modex_put, my_name, named_in_coll, pml_name, progress, register_progress, show_error,
-    survives_failures, tell, unregister_progress,
+    ParameterError, Parameters, allowed_in_coll, coll_verbose, failed_process_error,
+    join_static_components, modex_get, modex_put, my_name, named_in_coll, pml_name, progress,
+    register_progress, show_error, survives_failures, tell, unregister_progress,
 };
 pub use module::{ModuleRef, new_module};
 pub use op::{Op, OpRef};

@@ -27,6 +27,21 @@ static PRIORITY: AtomicI32 = AtomicI32::new(-1);
 #[unsafe(no_mangle)]
 pub static mut mca_coll_hetccl_component: sys::mca_coll_base_component_t = describe();
 
+/// Runs when the object is loaded. Where that is before Open MPI looks for components (`LD_PRELOAD`), hetccl joins those that
+/// Open MPI was linked with: the way into an Open MPI that loads none, such as PyPI's wheels.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static JOIN: extern "C" fn() = {
+    extern "C" fn join() {
+        // SAFETY: the description is a static of this object, which nobody unloads once it is preloaded; Open MPI is not in
+        // use yet, or the call does nothing.
+        unsafe {
+            hetccl_mca::join_static_components(&raw const mca_coll_hetccl_component.collm_version);
+        }
+    }
+    join
+};
+
 const fn describe() -> sys::mca_coll_base_component_t {
     // SAFETY: all fields are integers, character arrays and optional function pointers, for which zero is a value.
     let mut component: sys::mca_coll_base_component_t = unsafe { std::mem::zeroed() };
