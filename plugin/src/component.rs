@@ -1,7 +1,7 @@
 //! The component that Open MPI loads: its description, parameters, opening and closing, and the answer to "do you want
 //! this communicator?".
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::raw::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -33,6 +33,13 @@ pub static mut mca_coll_hetccl_component: sys::mca_coll_base_component_t = descr
 #[unsafe(link_section = ".init_array")]
 static JOIN: extern "C" fn() = {
     extern "C" fn join() {
+        if let Err(error) = hetccl_mca::check_running() {
+            // Open MPI is asked no more here: with libraries of two lines in one process it may not even start.
+            if std::env::var_os("LD_PRELOAD").is_some_and(|list| is_preloaded(&list)) {
+                hetccl_mca::tell(&format!("{error}"));
+            }
+            return;
+        }
         // SAFETY: the description is a static of this object, which nobody unloads once it is preloaded; Open MPI is not in
         // use yet, or the call does nothing.
         unsafe {
@@ -41,6 +48,11 @@ static JOIN: extern "C" fn() = {
     }
     join
 };
+
+/// Whether a list of preloaded objects has this one.
+fn is_preloaded(list: &OsStr) -> bool {
+    list.to_string_lossy().contains("mca_coll_hetccl")
+}
 
 const fn describe() -> sys::mca_coll_base_component_t {
     // SAFETY: all fields are integers, character arrays and optional function pointers, for which zero is a value.

@@ -1,6 +1,9 @@
 /* Open MPI 4.1, coll interface 2.3.0. Included by glue.c alone; the other files of this folder have the same names. */
 #include "opal/mca/pmix/pmix.h"
 
+/* A variable that 5.0 has not: the component must be loadable there, to say that it is the wrong one. */
+#pragma weak opal_pmix
+
 static inline uint32_t line_comm_context(ompi_communicator_t *comm) { return comm->c_contextid; }
 static inline bool line_comm_context_is_global(ompi_communicator_t *comm)
 {
