@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// The parts and the command of each.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     ("doctor", "cargo build --locked --release -q -p hetccl-cli && /build/release/hetccl doctor"),
     (
         "layouts",
@@ -42,6 +42,7 @@ const PARTS: [(&str, &str); 6] = [
     ),
     ("mpi4py", "cargo run --locked -q -p xtask -- test-mpi4py --quick --ranks 1,2,3,4,5"),
     ("demo", "cargo run --locked -q -p xtask -- demo"),
+    ("wheel", "cargo run --locked -q -p xtask -- demo --wheel 5.0.11"),
 ];
 
 /// Packages beside those for building and testing: what `doctor` and the tests look at.

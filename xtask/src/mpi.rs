@@ -151,6 +151,27 @@ pub fn mpirun_with(
     command
 }
 
+/// As [`mpirun`], by the Open MPI of a wheel of PyPI's in a Python environment. Such an Open MPI loads no components, so hetccl's
+/// is preloaded. Programs compiled with a distribution's Open MPI of the same line run with it.
+pub fn mpirun_of_wheel(
+    environment: &Path,
+    library: Library<'_>,
+    ranks: usize,
+    limit: Duration,
+) -> Command {
+    let mut command = command::limited(environment.join("bin/mpirun"), limit);
+    clean(&mut command);
+    command.env("LD_LIBRARY_PATH", environment.join("lib"));
+    command.args(["--oversubscribe", "-x", "LD_LIBRARY_PATH"]);
+    if let Library::Hetccl { prefix, transport } = library {
+        let component = prefix.join("lib/openmpi").join(crate::install::COMPONENT);
+        command.args(["-x", &format!("LD_PRELOAD={}", component.display())]);
+        command.args(["--mca", "coll", "hetccl", "--mca", "coll_hetccl_transport", transport]);
+    }
+    command.args(["-n", &ranks.to_string()]);
+    command
+}
+
 /// Runs a program under `mpirun` and returns its standard output.
 ///
 /// # Errors
@@ -164,13 +185,21 @@ pub fn run(
 ) -> Result<String> {
     let mut command = mpirun(library, ranks, limit);
     command.arg(program).args(arguments);
-    let output = command::output(&mut command)?;
+    finish(&mut command, limit)
+}
+
+/// Runs a command with a time limit and returns its standard output.
+///
+/// # Errors
+/// As for [`run`].
+pub fn finish(command: &mut Command, limit: Duration) -> Result<String> {
+    let output = command::output(command)?;
     if !output.status.success() {
         let why = match output.status.code() {
             Some(124 | 137) => format!("did not end within {} s", limit.as_secs()),
             _ => format!("ended with {}", output.status),
         };
-        bail!("{}\n  {why}\n{}", command::describe(&command), command::tail(&output));
+        bail!("{}\n  {why}\n{}", command::describe(command), command::tail(&output));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
