@@ -171,9 +171,14 @@ mount --bind "$3" "$root/build"
 mount --bind "$4" "$root/rust"
 mount --bind "$5" "$root/cargo/registry"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+# Whom this machine trusts: a site's packages may come by way of a host with a certificate of its own.
+certificates=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
+if [ -f "$certificates" ]; then
+    cp -L "$certificates" "$root/etc/ssl/certs/ca-certificates.crt"
+fi
 exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 \
     PATH=/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    CARGO_HOME=/cargo CARGO_TARGET_DIR=/build OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    CARGO_HOME=/cargo CARGO_TARGET_DIR=/build PIP_CERT=/etc/ssl/certs/ca-certificates.crt OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     sh -c "cd /src && $6"
 "#;
 
