@@ -579,7 +579,6 @@ static const struct {
     opal_class_t *of;
     size_t built_bytes;
 } objects[] = {
-    {"mca_coll_base_module_t", OBJ_CLASS(mca_coll_base_module_t), sizeof(mca_coll_base_module_t)},
     {"ompi_communicator_t", OBJ_CLASS(ompi_communicator_t), sizeof(ompi_communicator_t)},
     {"ompi_group_t", OBJ_CLASS(ompi_group_t), sizeof(ompi_group_t)},
     {"ompi_request_t", OBJ_CLASS(ompi_request_t), sizeof(ompi_request_t)},
@@ -591,6 +590,11 @@ static const struct {
 
 const char *hetccl_layout_mismatch(size_t *built_bytes, size_t *running_bytes)
 {
+    if (!line_module_bytes_are_known(OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof)) {
+        *built_bytes = sizeof(mca_coll_base_module_t);
+        *running_bytes = OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof;
+        return "mca_coll_base_module_t";
+    }
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); ++i) {
         if (objects[i].of->cls_sizeof != objects[i].built_bytes) {
             *built_bytes = objects[i].built_bytes;

@@ -22,9 +22,10 @@
 
 /* ---- modules ---- */
 
-/* A coll module with room for the plugin's own state. */
+/* A coll module with room for the plugin's own state, behind room for what later releases of a line add to the module. */
 typedef struct hetccl_module_t {
     mca_coll_base_module_t super;
+    void *reserved[8];
     void *state;
 } hetccl_module_t;
 

@@ -59,14 +59,14 @@ mod tests {
 
     /// Sizes of the module and the request in the releases that were looked at.
     #[cfg(coll_2_3_0)]
-    const KNOWN_BYTES: (usize, usize) = (584, 160);
+    const KNOWN_BYTES: &[(usize, usize)] = &[(584, 160)];
     #[cfg(coll_2_4_0)]
-    const KNOWN_BYTES: (usize, usize) = (592, 160);
+    const KNOWN_BYTES: &[(usize, usize)] = &[(592, 160), (600, 160)];
 
     #[test]
     fn layouts_are_those_of_the_line() {
         let found = (size_of::<sys::mca_coll_base_module_t>(), size_of::<sys::ompi_request_t>());
-        assert_eq!(found, KNOWN_BYTES, "coll interface {}", sys::COLL_INTERFACE);
+        assert!(KNOWN_BYTES.contains(&found), "{found:?}, coll interface {}", sys::COLL_INTERFACE);
         assert!(size_of::<sys::hetccl_module_t>() > size_of::<sys::mca_coll_base_module_t>());
     }
 

@@ -4,6 +4,9 @@
 /* A variable that 5.0 has not: the component must be loadable there, to say that it is the wrong one. */
 #pragma weak opal_pmix
 
+/* The module's size in this line. */
+static inline bool line_module_bytes_are_known(size_t bytes) { return 584 == bytes; }
+
 static inline uint32_t line_comm_context(ompi_communicator_t *comm) { return comm->c_contextid; }
 static inline bool line_comm_context_is_global(ompi_communicator_t *comm)
 {
