@@ -6,7 +6,9 @@ use std::process::Command;
 
 use hetccl_runtime::core::Collective;
 use hetccl_runtime::core::algorithms::{self, Scope};
-use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, SharedMemory, TransportChoice};
+use hetccl_runtime::{
+    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Settings, SharedMemory, TransportChoice,
+};
 use serde::Serialize;
 
 #[derive(clap::Args)]
@@ -232,6 +234,14 @@ fn setting_list() -> Vec<SettingInfo> {
             "gpu_path",
             "auto",
             format!("How device buffers reach each other: {}", GpuPath::NAMES.join(", ")),
+        ),
+        word(
+            "hierarchy",
+            "auto",
+            format!(
+                "Whether collectives go by the groups of one vendor's ranks: {}",
+                HierarchyChoice::NAMES.join(", ")
+            ),
         ),
     ];
     let algorithms = Collective::ALL.iter().map(|&c| SettingInfo {

@@ -1,9 +1,11 @@
-//! `hetccl`: what is here, what it can do on this host.
+//! `hetccl`: what is here, what it can do on this host, and what a described machine could do.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod doctor;
 mod info;
 mod run;
+mod sim;
 
 use clap::{Parser, Subcommand};
 
@@ -26,6 +28,10 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
+    /// Simulate a collective on a described cluster, next to the lower bound and to other schedules
+    Sim(sim::Args),
+    /// Share a global batch among ranks of unequal speed, and print the weights that keep the gradient right
+    Balance(balance::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -33,6 +39,8 @@ fn main() -> std::process::ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Balance(args) => balance::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

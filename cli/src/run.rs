@@ -1,4 +1,7 @@
 //! `hetccl run`: starts a program that uses NCCL or RCCL with hetccl's library in front of the vendor's.
+//!
+//! The framework that the program uses has the vendor's library beside it, in the Python environment that the command names:
+//! hetccl hands calls on to that one where it can (`HETCCL_DELEGATE`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -9,6 +12,13 @@ use anyhow::{Context, Result, bail};
 
 /// What NCCL and RCCL are called by the programs that link to them.
 const LIBRARIES: [&str; 2] = ["libnccl.so.2", "librccl.so.1"];
+/// What tells hetccl where the vendor's library is, of either.
+const VENDOR_VARIABLES: [&str; 2] = ["HETCCL_NCCL_LIBRARY", "HETCCL_RCCL_LIBRARY"];
+/// Where frameworks have the vendor's library, from the folder of Python's packages on.
+const BESIDE_FRAMEWORKS: [&[&str]; 2] = [
+    &["nvidia/nccl/lib/libnccl.so.2", "torch/lib/libnccl.so.2"],
+    &["torch/lib/librccl.so.1", "torch/lib/librccl.so"],
+];
 /// The folder of the libraries, where they are not installed beside this program.
 const FOLDER_VARIABLE: &str = "HETCCL_LIB";
 const UCX_FOLDER_VARIABLE: &str = "HETCCL_UCX_LIB";
@@ -34,9 +44,23 @@ pub struct Args {
 /// When the libraries are missing or the program can't be started; otherwise it does not return.
 pub fn run(args: &Args) -> Result<()> {
     let (program, rest) = args.command.split_first().context("no program given")?;
-    let libraries = find_libraries(&folders()?)?;
+    let mut libraries = find_libraries(&folders()?)?;
+    let vendors = vendor_libraries(&environments(&args.command));
+    let amd = match &vendors {
+        [None, None] => Path::new("/dev/kfd").exists() && !Path::new("/dev/nvidiactl").exists(),
+        [nccl, _] => nccl.is_none(),
+    };
+    // Both have the same functions: the first one is used.
+    if amd {
+        libraries.reverse();
+    }
     let mut command = Command::new(program);
     command.args(rest);
+    for (variable, found) in VENDOR_VARIABLES.iter().zip(&vendors) {
+        if let Some(path) = found.as_ref().filter(|_| std::env::var_os(variable).is_none()) {
+            command.env(variable, path);
+        }
+    }
     command.env("LD_PRELOAD", preload(&libraries, std::env::var_os("LD_PRELOAD").as_deref()));
     let modules = ucx_modules();
     if let Some(modules) = &modules {
@@ -45,8 +69,61 @@ pub fn run(args: &Args) -> Result<()> {
     let names: Vec<String> = libraries.iter().map(|path| path.display().to_string()).collect();
     let ucx =
         modules.map_or_else(String::new, |path| format!(", UCX modules from {}", path.display()));
-    eprintln!("hetccl: {} runs with {}{ucx}", program.to_string_lossy(), names.join(" and "));
+    let framework =
+        vendors.iter().flatten().map(|path| format!(", the framework's {}", path.display()));
+    let framework: String = framework.collect();
+    eprintln!(
+        "hetccl: {} runs with {}{framework}{ucx}",
+        program.to_string_lossy(),
+        names.join(" and ")
+    );
     Err(command.exec()).with_context(|| format!("could not start {}", program.to_string_lossy()))
+}
+
+/// Python environments that a command uses: those of its words that are programs, then the active ones.
+fn environments(command: &[OsString]) -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found: Vec<PathBuf> = Vec::new();
+    for word in command {
+        let file = match word.to_string_lossy().contains('/') {
+            true => Some(PathBuf::from(word)),
+            false => std::env::split_paths(&path)
+                .map(|folder| folder.join(word))
+                .find(|file| file.is_file()),
+        };
+        // Not beyond links: an environment's `python` is one to a Python without its packages.
+        let file =
+            file.and_then(|file| std::path::absolute(file).ok()).filter(|file| file.is_file());
+        let bin = file.as_deref().and_then(Path::parent).filter(|bin| bin.ends_with("bin"));
+        found.extend(bin.and_then(Path::parent).map(Path::to_owned));
+    }
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os);
+    found.extend(active.map(PathBuf::from));
+    found
+}
+
+/// The vendors' libraries beside the frameworks of the first environment that has any: NCCL, RCCL.
+fn vendor_libraries(environments: &[PathBuf]) -> [Option<PathBuf>; 2] {
+    for environment in environments {
+        let packages: Vec<PathBuf> = ["lib", "lib64", "local/lib"]
+            .iter()
+            .filter_map(|lib| environment.join(lib).read_dir().ok())
+            .flat_map(|entries| entries.flatten())
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+            .flat_map(|entry| {
+                ["site-packages", "dist-packages"].map(|name| entry.path().join(name))
+            })
+            .collect();
+        let found = BESIDE_FRAMEWORKS.map(|places| {
+            let all =
+                packages.iter().flat_map(|folder| places.iter().map(|place| folder.join(place)));
+            all.into_iter().find(|file| file.is_file())
+        });
+        if found.iter().any(Option::is_some) {
+            return found;
+        }
+    }
+    [None, None]
 }
 
 /// Where the libraries may be: the folder that is set, and only that one; otherwise beside the installed program.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::topology::Hierarchy;
 use crate::types::Rank;
 
 /// The collectives, by their MPI names.
@@ -267,6 +268,8 @@ pub struct Call {
     pub neighbours: Option<Neighbours>,
     /// Elements per chunk for algorithms that pipeline; at least 1.
     pub chunk: usize,
+    /// The machine under the communicator, the same on all ranks; `None` where it is not known.
+    pub topology: Option<Arc<Hierarchy>>,
 }
 
 impl Call {
@@ -281,6 +284,7 @@ impl Call {
             ordered: false,
             neighbours: None,
             chunk: usize::MAX,
+            topology: None,
         }
     }
 

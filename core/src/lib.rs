@@ -9,13 +9,16 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod balance;
 mod builder;
 mod call;
+pub mod cost;
 mod engine;
 mod op;
 mod pool;
 mod schedule;
 mod select;
+pub mod topology;
 mod transport;
 mod types;
 pub mod verify;

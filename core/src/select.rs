@@ -30,6 +30,11 @@ impl Choices {
         Ok(())
     }
 
+    /// Whether a demanded algorithm needs to know the machine's groups.
+    pub fn needs_groups(&self) -> bool {
+        self.forced.iter().flatten().any(|algorithm| crate::cost::is_grouped(algorithm.name))
+    }
+
     /// Whether an algorithm has been demanded for a collective.
     #[inline]
     pub fn is_forced(&self, collective: Collective) -> bool {

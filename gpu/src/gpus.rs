@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
@@ -11,7 +13,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels};
+use crate::kernels::{Change, Kernels, LoadedKernels, MapType};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -91,6 +93,9 @@ pub struct Gpus {
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
+    loaded: LoadedKernels,
+    /// Device memory in blocks, in use or kept.
+    device_bytes: Arc<AtomicUsize>,
 }
 
 impl Gpus {
@@ -120,7 +125,14 @@ impl Gpus {
             remote_rings: RemoteRings::default(),
             keep_bytes,
             ordered: false,
+            loaded: LoadedKernels::default(),
+            device_bytes: Arc::default(),
         }
+    }
+
+    /// Bytes of device memory in blocks, in use or kept, for other threads to read.
+    pub fn device_bytes(&self) -> Arc<AtomicUsize> {
+        self.device_bytes.clone()
     }
 
     /// The program's earlier work on buffers has finished before requests are started, and streams of the program may
@@ -129,6 +141,11 @@ impl Gpus {
     pub fn ordered_by_caller(mut self) -> Gpus {
         self.ordered = true;
         self
+    }
+
+    /// Kernels that other threads load as well.
+    pub fn loaded_kernels(&self) -> LoadedKernels {
+        self.loaded.clone()
     }
 
     /// The drivers, for reports.
@@ -223,7 +240,7 @@ impl Gpus {
             device: Pool::default(),
             rings: Vec::new(),
             made_rings: 0,
-            kernels: Kernels::default(),
+            kernels: Kernels::sharing(self.loaded.clone()),
             memory,
             ordered: self.ordered,
         });
@@ -402,7 +419,11 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let address = match state.device.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
+            None => {
+                let address = self.drivers[state.driver].allocate(state.context, len_bytes)?;
+                self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                address
+            }
         };
         Ok(Block { lane, memory: state.memory, address, len_bytes })
     }
@@ -420,6 +441,7 @@ impl Gpus {
             driver.free_pinned(state.context, block.address);
         } else {
             driver.free(state.context, block.address);
+            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
     }
 
@@ -495,6 +517,12 @@ impl Gpus {
         self.remote_rings.release(ring);
     }
 
+    /// Whose devices this process works on: those of the first driver that has any.
+    pub fn maker(&self) -> hetccl_core::topology::Vendor {
+        let with_devices = self.drivers.iter().find(|driver| driver.devices() > 0);
+        with_devices.map_or_else(Default::default, |driver| driver.vendor().maker())
+    }
+
     /// A number for the one device that this process can use, the same in every process of this host that can use only
     /// that one; `None` where there are several or none.
     pub fn only_device(&self) -> Option<u64> {
@@ -506,7 +534,7 @@ impl Gpus {
     }
 
     /// Whether the lane's device has the kernel of a change; loads it.
-    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: Datatype) -> bool {
+    pub fn can_map(&mut self, lane: Lane, change: Change, datatype: MapType) -> bool {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         state.kernels.change(driver, state.context, change, datatype).is_ok()
@@ -519,7 +547,7 @@ impl Gpus {
     pub fn queue_map(
         &mut self,
         lane: Lane,
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hetccl_core::{Datatype, ReductionOp};
 
@@ -28,14 +29,99 @@ pub enum Change {
     Divide(u64),
 }
 
+/// Loaded kernels by context and name, for several threads.
+///
+/// A driver may wait for all streams while it loads a kernel. So a thread that lets a stream wait for another thread's work
+/// loads what that work needs before; the other thread finds it here.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedKernels(Arc<Mutex<ByName>>);
+
+type ByName = HashMap<(Context, String), Result<Function, Error>>;
+
+impl LoadedKernels {
+    /// Loads the kernel of an operation, unless it is here. Where there is none, the work itself will find that out.
+    pub fn prepare(
+        &self,
+        driver: &dyn Driver,
+        context: Context,
+        op: ReductionOp,
+        datatype: Datatype,
+    ) {
+        let _ = self.get(driver, context, name(op, datatype));
+    }
+
+    /// As [`prepare`](LoadedKernels::prepare), for a change.
+    pub fn prepare_change(
+        &self,
+        driver: &dyn Driver,
+        context: Context,
+        change: Change,
+        datatype: MapType,
+    ) {
+        let _ = self.get(driver, context, change_name(change, datatype));
+    }
+
+    /// Not locked while the driver loads: it may wait for work whose thread looks here.
+    fn get(&self, driver: &dyn Driver, context: Context, name: String) -> Result<Function, Error> {
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (context, name);
+        if let Some(known) = all().get(&key) {
+            return known.clone();
+        }
+        let loaded = driver.kernel(context, &CString::new(key.1.as_str()).unwrap_or_default());
+        all().entry(key).or_insert(loaded).clone()
+    }
+}
+
+/// What a [`Change`] is done to: the runtime's types, and 8-bit floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapType {
+    /// One of the runtime's.
+    Core(Datatype),
+    /// OCP's E4M3.
+    Float8e4m3,
+    /// OCP's E5M2.
+    Float8e5m2,
+}
+
+impl From<Datatype> for MapType {
+    fn from(datatype: Datatype) -> Self {
+        MapType::Core(datatype)
+    }
+}
+
+impl MapType {
+    const fn size_bytes(self) -> usize {
+        match self {
+            MapType::Core(datatype) => datatype.size_bytes(),
+            MapType::Float8e4m3 | MapType::Float8e5m2 => 1,
+        }
+    }
+
+    /// In the names of kernels.
+    const fn name(self) -> &'static str {
+        match self {
+            MapType::Core(datatype) => type_name(datatype),
+            MapType::Float8e4m3 => "f8e4m3",
+            MapType::Float8e5m2 => "f8e5m2",
+        }
+    }
+}
+
 /// The loaded kernels of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
+    loaded: LoadedKernels,
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
-    changes: HashMap<(&'static str, Datatype), Result<Function, Error>>,
+    changes: HashMap<(&'static str, MapType), Result<Function, Error>>,
 }
 
 impl Kernels {
+    /// None yet but those that are shared.
+    pub(crate) fn sharing(loaded: LoadedKernels) -> Kernels {
+        Kernels { loaded, ..Kernels::default() }
+    }
+
     /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements. `into` may be one of the first
     /// [`MOST_INPUTS`] inputs.
     ///
@@ -75,7 +161,7 @@ impl Kernels {
         &mut self,
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
-        (change, datatype): (Change, Datatype),
+        (change, datatype): (Change, MapType),
         from: usize,
         into: usize,
         count: usize,
@@ -97,16 +183,10 @@ impl Kernels {
         driver: &dyn Driver,
         context: Context,
         change: Change,
-        datatype: Datatype,
+        datatype: MapType,
     ) -> Result<Function, Error> {
-        let op = match change {
-            Change::Multiply(_) => "premulsum",
-            Change::Divide(_) => "avg",
-        };
-        let load = || {
-            let name = format!("hetccl_reduce_{op}_{}", type_name(datatype));
-            driver.kernel(context, &CString::new(name).unwrap_or_default())
-        };
+        let op = change_op(change);
+        let load = || self.loaded.get(driver, context, change_name(change, datatype));
         self.changes.entry((op, datatype)).or_insert_with(load).clone()
     }
 
@@ -118,10 +198,7 @@ impl Kernels {
         op: ReductionOp,
         datatype: Datatype,
     ) -> Result<Function, Error> {
-        let load = || {
-            let name = CString::new(name(op, datatype)).unwrap_or_default();
-            driver.kernel(context, &name)
-        };
+        let load = || self.loaded.get(driver, context, name(op, datatype));
         self.functions.entry((op, datatype)).or_insert_with(load).clone()
     }
 }
@@ -134,6 +211,18 @@ fn argument(inputs: &[usize], into: usize, count: usize) -> [u64; 12] {
     }
     (words[8], words[9], words[10]) = (into as u64, count as u64, inputs.len() as u64);
     words
+}
+
+const fn change_op(change: Change) -> &'static str {
+    match change {
+        Change::Multiply(_) => "premulsum",
+        Change::Divide(_) => "avg",
+    }
+}
+
+/// The name of a change's kernel.
+fn change_name(change: Change, datatype: MapType) -> String {
+    format!("hetccl_reduce_{}_{}", change_op(change), datatype.name())
 }
 
 /// A kernel's name.

@@ -8,8 +8,11 @@
 //! where its documentation says so. Work that the program queued before a collective, on the default stream or on any
 //! stream that is ordered with it, is finished before a buffer is read ([`Gpus::after_application`]), as `cudaMemcpy`
 //! would have it.
+//!
+//! [`VendorCcl`] is a vendor's own collective library, in a table that nothing else sees.
 
 mod block;
+mod ccl;
 mod cuda;
 mod driver;
 mod error;
@@ -23,6 +26,7 @@ mod ring;
 mod vendor;
 
 pub use block::Block;
+pub use ccl::{CclError, VendorCcl, version_text};
 pub use driver::{
     Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
     Stream,
@@ -30,6 +34,6 @@ pub use driver::{
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order, device_number};
 pub use ipc::{Exported, host_id};
-pub use kernels::{Change, MOST_INPUTS};
+pub use kernels::{Change, LoadedKernels, MOST_INPUTS, MapType};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

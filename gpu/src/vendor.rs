@@ -1,7 +1,7 @@
 //! The vendors. A new one is a folder beside this file that has a [`Driver`] and a [`Description`], its `mod` line in
 //! `lib.rs`, and its line in the table below; its memory types are `hetccl_core`'s.
 
-use hetccl_core::MemoryType;
+use hetccl_core::{MemoryType, topology};
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -10,6 +10,8 @@ use crate::error::Error;
 pub(crate) struct Description {
     /// The word for reports.
     pub(crate) name: &'static str,
+    /// Whose devices these are to schedules.
+    pub(crate) maker: topology::Vendor,
     /// Memory of a device.
     pub(crate) memory: MemoryType,
     /// Memory that host and device share.
@@ -56,6 +58,11 @@ impl Vendor {
         self.description().name
     }
 
+    /// Whose devices these are to schedules.
+    pub const fn maker(self) -> topology::Vendor {
+        self.description().maker
+    }
+
     /// Memory of the vendor's devices.
     pub const fn memory(self) -> MemoryType {
         self.description().memory
@@ -75,7 +82,7 @@ impl Vendor {
     }
 
     /// The vendor with a number that came from another process.
-    pub(crate) fn from_number(number: u64) -> Option<Vendor> {
+    pub fn from_number(number: u64) -> Option<Vendor> {
         Vendor::ALL.iter().copied().find(|&vendor| vendor as u64 == number)
     }
 

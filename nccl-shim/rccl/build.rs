@@ -5,4 +5,6 @@ fn main() {
     println!("cargo::rustc-cfg=hetccl_exports");
     println!("cargo::rustc-cfg=hetccl_rccl");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librccl.so.1");
+    // Engine threads run, and streams use its memory, as long as the process lives.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,8 +1,9 @@
 //! Types and values of NCCL's interface. Source: NCCL's public documentation of 2.32.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use hetccl_core::{Datatype, ReductionOp};
+use hetccl_runtime::gpu::MapType;
 
 use crate::Failure;
 
@@ -41,6 +42,25 @@ pub enum Code {
     InProgress = 7,
 }
 
+impl Code {
+    /// From a number of the vendor's library; what newer versions add is an internal error.
+    pub fn from_number(number: c_int) -> Code {
+        use Code::*;
+        let known = [
+            Success,
+            UnhandledCudaError,
+            SystemError,
+            InternalError,
+            InvalidArgument,
+            InvalidUsage,
+            RemoteError,
+            InProgress,
+        ];
+        let found = usize::try_from(number).ok().and_then(|number| known.get(number));
+        found.copied().unwrap_or(InternalError)
+    }
+}
+
 /// `ncclConfig_t`, as far as it is looked at.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +73,70 @@ pub struct Config {
     pub version: u32,
     /// 0: calls that make communicators return at once.
     pub blocking: c_int,
+}
+
+/// `ncclCollConfig_t`, as far as it is looked at.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollConfig {
+    /// Bytes of the caller's structure.
+    pub size: usize,
+    /// 0xcafebeef.
+    pub magic: u32,
+    /// The version of the caller's header.
+    pub version: u32,
+    /// Vendors' options.
+    pub ext: *mut c_void,
+    /// Thread blocks, for NCCL's kernels.
+    pub tuning: [c_int; 4],
+    /// Which algorithms may be used: NCCL's names.
+    pub algorithms: *const c_char,
+    /// 0: another algorithm is as good.
+    pub force: c_int,
+    /// Another number for NCCL's kernels.
+    pub policy: c_int,
+    /// For profilers of NCCL.
+    pub tag: u64,
+    /// An event that NCCL records when its kernel has been launched (from 2.32 on).
+    pub launched: *mut c_void,
+}
+
+/// `ncclWaitSignalDesc_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WaitDescription {
+    /// Signals to wait for, the peer, the signal's index, the context.
+    pub numbers: [c_int; 4],
+}
+
+/// `ncclCommProperties_t`, as far as 2.29 has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Properties {
+    /// Bytes of the caller's structure.
+    pub size: usize,
+    /// 0xcafebeef.
+    pub magic: u32,
+    /// The version of the caller's header.
+    pub version: u32,
+    /// The caller's rank.
+    pub rank: c_int,
+    /// Ranks.
+    pub ranks: c_int,
+    /// The device's number.
+    pub device: c_int,
+    /// The device's number in the management library; -1 where it is not known.
+    pub management_device: c_int,
+    /// Kernels may communicate.
+    pub device_interface: bool,
+    /// Multicast memory.
+    pub multimem: bool,
+    /// How kernels reach the network: 0, not at all.
+    pub network: c_int,
+    /// Groups of ranks whose memory kernels reach: none.
+    pub lsa_teams: c_int,
+    /// One-sided calls.
+    pub one_sided: bool,
 }
 
 /// What [`Config::magic`] must be.
@@ -98,6 +182,15 @@ impl Element {
                 )));
             }
         }))
+    }
+
+    /// As kernels know it.
+    pub fn mapped(self) -> MapType {
+        match self {
+            Element::Core(datatype) => datatype.into(),
+            Element::Float8e4m3 => MapType::Float8e4m3,
+            Element::Float8e5m2 => MapType::Float8e5m2,
+        }
     }
 
     /// Bytes of one.

@@ -1,7 +1,7 @@
 //! Communicators as programs see them: a handle that is looked up, never followed.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use hetccl_runtime::gpu::{Context, Driver, Stream};
 
 use crate::abi::{Code, CommHandle};
+use crate::delegate::Handle;
 use crate::engine::{Command, Shared, Task};
 use crate::operation::{Reduce, Work};
 use crate::order::{SLOTS, Words};
+use crate::weights::Weights;
 use crate::{Failure, Library};
 
 /// How long an abort waits for the engine to end.
@@ -41,6 +43,10 @@ pub(crate) struct Live {
     pub(crate) size: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) secret: [u8; 16],
+    /// How much each rank counts in averages, where that is set.
+    pub(crate) weights: Option<Weights>,
+    /// Device memory that the engine has, in bytes.
+    pub(crate) device_bytes: Arc<AtomicUsize>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     queue: Mutex<Queue>,
     /// Operations that the program made, from number 5 on.
@@ -75,6 +81,8 @@ impl Live {
             size,
             shared,
             secret,
+            weights: None,
+            device_bytes: Arc::default(),
             thread: Mutex::new(Some(thread)),
             queue: Mutex::new(Queue {
                 driver,
@@ -83,6 +91,17 @@ impl Live {
                 used: std::collections::VecDeque::new(),
             }),
             operations: Mutex::default(),
+        }
+    }
+
+    /// Loads the kernels of works. A group does so for all its communicators before any stream is held back.
+    pub(crate) fn load_kernels(&self, context: Context, works: &[Work]) {
+        self.load(&lock(&self.queue), context, works);
+    }
+
+    fn load(&self, queue: &Queue, context: Context, works: &[Work]) {
+        for work in works {
+            work.load_kernels(&*queue.driver, context, &self.shared.kernels);
         }
     }
 
@@ -104,6 +123,7 @@ impl Live {
                 ));
             }
         }
+        self.load(&queue, context, &works);
         let number = queue.last.wrapping_add(1);
         let words = &self.shared.words;
         let mut slots = Vec::with_capacity(streams.len());
@@ -249,12 +269,12 @@ impl Comm {
 
 static COMMS: RwLock<Option<HashMap<usize, Arc<Comm>>>> = RwLock::new(None);
 
-/// A handle for a communicator. Its number is an address of memory that is never used again, so a freed handle is known.
-pub(crate) fn register(comm: Arc<Comm>) -> CommHandle {
-    let handle: CommHandle = Box::into_raw(Box::new(0u64)).cast();
+/// A handle for a communicator, and what it leads to. Its number is never given again, so a freed handle is known.
+pub(crate) fn register(comm: Arc<Comm>) -> (CommHandle, &'static Handle) {
+    let (number, handle) = Handle::create();
     let mut comms = COMMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    comms.get_or_insert_default().insert(handle.addr(), comm);
-    handle
+    comms.get_or_insert_default().insert(number.addr(), comm);
+    (number, handle)
 }
 
 /// The communicator of a handle.
@@ -275,10 +295,21 @@ pub(crate) fn find(handle: CommHandle) -> Result<Arc<Comm>, Failure> {
     })
 }
 
+/// Whether a handle with this number is in use.
+pub(crate) fn is_known(number: usize) -> bool {
+    let comms = COMMS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    comms.as_ref().is_some_and(|comms| comms.contains_key(&number))
+}
+
 /// Forgets a handle.
 pub(crate) fn forget(handle: CommHandle) {
+    forget_number(handle.addr());
+}
+
+/// Forgets a handle by its number.
+pub(crate) fn forget_number(number: usize) {
     let mut comms = COMMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(comms) = comms.as_mut() {
-        comms.remove(&handle.addr());
+        comms.remove(&number);
     }
 }

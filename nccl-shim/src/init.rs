@@ -1,24 +1,30 @@
 //! Making communicators: ranks meet, tell each other what they are, and start an engine each.
 
+use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hetccl_core::topology::{self, Identity};
 use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
 use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
-use hetccl_runtime::{Communicator, MessageCounts, Process, Settings, Wire};
+use hetccl_runtime::{Communicator, HierarchyChoice, MessageCounts, Process, Settings, Wire};
 
-use crate::abi::{Code, UniqueId};
+use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
+use crate::delegate::Kept;
+use crate::delegate::agree::{self, Wish};
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
 use crate::mesh::Link;
 use crate::order::Words;
 use crate::reducer::Float8Reducer;
-use crate::{Failure, Library, meeting};
+use crate::weights::Weights;
+use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 1;
+const WIRE_VERSION: u32 = 2;
 const MOST_ADDRESSES: usize = 8;
 const WARM_BYTES: usize = 256;
 
@@ -26,24 +32,30 @@ const WARM_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     version: u32,
-    vendor: u8,
+    pub(crate) vendor: u8,
+    /// Whether collectives go by vendor groups, as the rank's setting has it.
+    hierarchy: u8,
     port: u16,
     /// The same for all ranks on one device.
-    device: u64,
+    pub(crate) device: u64,
     host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
     addresses: [u32; MOST_ADDRESSES],
+    /// Whether calls may go to the vendor's library.
+    pub(crate) wish: Wish,
+    /// How much the rank counts in averages.
+    pub(crate) weight: u64,
 }
 
 /// Bytes of a card.
-pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES;
+pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 16;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CARD_BYTES);
         bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&[self.vendor, 0]);
+        bytes.extend_from_slice(&[self.vendor, self.hierarchy]);
         bytes.extend_from_slice(&self.port.to_le_bytes());
         for word in [self.device, self.host, self.network] {
             bytes.extend_from_slice(&word.to_le_bytes());
@@ -51,6 +63,8 @@ impl Card {
         for address in self.addresses {
             bytes.extend_from_slice(&address.to_le_bytes());
         }
+        bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&self.weight.to_le_bytes());
         bytes
     }
 
@@ -62,6 +76,7 @@ impl Card {
         Ok(Card {
             version: u32::from_le_bytes(std::array::from_fn(|i| bytes[i])),
             vendor: bytes[4],
+            hierarchy: bytes[5],
             port: u16::from_le_bytes([bytes[6], bytes[7]]),
             device: word(8),
             host: word(16),
@@ -69,7 +84,18 @@ impl Card {
             addresses: std::array::from_fn(|i| {
                 u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
             }),
+            wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
+            weight: word(32 + 4 * MOST_ADDRESSES + 8),
         })
+    }
+
+    /// Where the rank is, for schedules.
+    fn identity(&self) -> Identity {
+        let vendor = Vendor::from_number(u64::from(self.vendor));
+        // One kernel may serve containers with networks of their own, which are nodes to each other.
+        let node = self.host ^ self.network;
+        let maker = vendor.map_or(topology::Vendor::Host, Vendor::maker);
+        Identity { node, vendor: maker, device: self.device }
     }
 
     /// Where a rank with the card `from` finds this one, the nearest first.
@@ -88,6 +114,7 @@ impl Card {
 
 /// A rank before it meets the others.
 pub(crate) struct Seat {
+    library: Library,
     listener: TcpListener,
     driver: Box<dyn Driver>,
     device: Device,
@@ -145,16 +172,31 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
     let card = Card {
         version: WIRE_VERSION,
         vendor: driver.vendor() as u8,
+        hierarchy: hierarchy()? as u8,
         port,
         device: gpu::device_number(&*driver, device.number)?,
-        host: gpu::host_id(),
+        host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            id.hash(&mut hasher);
+            hasher.finish()
+        }),
         network: hasher.finish(),
         addresses,
+        wish: Wish::own(),
+        weight: weights::own(),
     };
-    Ok(Seat { listener, driver, device, card })
+    Ok(Seat { library, listener, driver, device, card })
 }
 
-/// Makes a rank of a new communicator with all that have the unique id.
+/// A new communicator.
+pub(crate) enum Joined {
+    /// hetccl's own.
+    Own(Box<Live>),
+    /// One of the vendor's library.
+    Vendor(NonNull<c_void>),
+}
+
+/// Makes a rank of a new communicator with all that have the unique id. `wanted` says whether the program still wants it.
 ///
 /// # Errors
 /// The ranks do not meet, or do not fit together.
@@ -162,25 +204,45 @@ pub(crate) fn join(
     library: Library,
     device: Device,
     ids: &[UniqueId],
-    rank: usize,
-    size: usize,
-) -> Result<Live, Failure> {
+    (rank, size): (usize, usize),
+    config: Option<Kept>,
+    wanted: impl Fn() -> bool,
+) -> Result<Joined, Failure> {
     let begun = Instant::now();
     let seat = sit(library, device)?;
     let secret = meeting::secret(&ids[0]);
-    let cards = match size {
-        1 => vec![seat.card],
-        _ => meeting::meet(ids, rank, size, &seat.card.to_bytes())?
-            .iter()
-            .map(|bytes| Card::from_bytes(bytes))
-            .collect::<Result<_, _>>()?,
-    };
-    let live = start(seat, rank, &cards, secret)?;
+    let met = meeting::meet(ids, rank, size)?;
+    let cards = met.gather(seat.card.to_bytes())?;
+    let cards = cards.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let vendor_id = agree::agree(library, rank, &cards, |own| met.gather(own))?;
+    met.part()?;
+    let joined = seat.take((rank, &cards), vendor_id, secret, config, wanted)?;
     log::line(
         Level::Info,
         &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
     );
-    Ok(live)
+    Ok(joined)
+}
+
+impl Seat {
+    /// Starts the rank: in the vendor's library where there is an id for it, in an engine of hetccl's otherwise.
+    ///
+    /// # Errors
+    /// Of either.
+    pub(crate) fn take(
+        self,
+        (rank, cards): (usize, &[Card]),
+        vendor_id: Option<UniqueId>,
+        secret: [u8; 16],
+        config: Option<Kept>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Joined, Failure> {
+        let Some(id) = vendor_id else {
+            return Ok(Joined::Own(Box::new(start(self, rank, cards, secret)?)));
+        };
+        self.driver.adopt(self.device.context)?;
+        agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
+    }
 }
 
 /// Starts a rank whose communicator has these cards, by rank.
@@ -194,14 +256,24 @@ pub(crate) fn start(
     secret: [u8; 16],
 ) -> Result<Live, Failure> {
     let size = cards.len();
-    let Seat { listener, driver, device, card } = seat;
+    let Seat { listener, driver, device, card, .. } = seat;
     if let Some(other) = cards.iter().position(|other| other.version != card.version) {
         return Err(Failure::usage(format!(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
+    if let Some(other) = cards.iter().position(|other| other.hierarchy != card.hierarchy) {
+        return Err(Failure::usage(format!(
+            "rank {other} has another {HIERARCHY}: set the same everywhere"
+        )));
+    }
+    let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
+    let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
-    let settings = Settings::default();
+    if rank == 0 {
+        settings::tell_ignored();
+    }
+    let settings = Settings { hierarchy: hierarchy()?, ..Settings::default() };
     let gpus =
         Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
@@ -215,9 +287,16 @@ pub(crate) fn start(
         (Wire::Foreign(Box::new(link.clone())), Some(link))
     };
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
-    let communicator =
-        Communicator::new(0, group, wire).with_any_memory(true).with_one_device(one_device);
-    let shared = Arc::new(Shared::new(Words::new(&*driver, device.context)?));
+    let communicator = Communicator::new(0, group, wire)
+        .with_any_memory(true)
+        .with_one_device(one_device)
+        .with_identities(cards.iter().map(Card::identity), process.settings());
+    if let Some(hierarchy) = communicator.hierarchy() {
+        log::line(Level::Info, &format!("rank {rank} of {size}: {}", groups_text(hierarchy)));
+    }
+    let words = Words::new(&*driver, device.context)?;
+    let shared = Arc::new(Shared::new(words, process.gpus().loaded_kernels()));
+    let device_bytes = process.gpus().device_bytes();
     let engine = Engine {
         shared: shared.clone(),
         process,
@@ -246,7 +325,36 @@ pub(crate) fn start(
             }
         ),
     );
-    Ok(Live::new(rank, size, shared, secret, driver, thread))
+    let mut live = Live::new(rank, size, shared, secret, driver, thread);
+    live.device_bytes = device_bytes;
+    live.weights = weights;
+    Ok(live)
+}
+
+/// The environment variable that says whether collectives go by vendor groups.
+const HIERARCHY: &str = "HETCCL_HIERARCHY";
+
+/// What it says.
+///
+/// # Errors
+/// A word that it does not know.
+fn hierarchy() -> Result<HierarchyChoice, Failure> {
+    let Ok(word) = std::env::var(HIERARCHY) else { return Ok(HierarchyChoice::default()) };
+    let names = HierarchyChoice::NAMES;
+    let known = names.iter().position(|&name| name == word);
+    known.map(|i| HierarchyChoice::ALL[i]).ok_or_else(|| {
+        Failure::argument(format!("{HIERARCHY} is {word:?}; possible: {}", names.join(", ")))
+    })
+}
+
+fn groups_text(hierarchy: &topology::Hierarchy) -> String {
+    let groups: Vec<String> = hierarchy
+        .vendor_groups()
+        .iter()
+        .map(|(vendor, ranks)| format!("{} {}", ranks.len(), vendor.name()))
+        .collect();
+    let nodes = hierarchy.topology().nodes.len();
+    format!("vendor groups of {} ranks on {nodes} nodes", groups.join(" and "))
 }
 
 /// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
@@ -260,10 +368,15 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<()
     let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
     let gpus = process.gpus();
     let made = gpus.lane(region).map(|lane| {
+        for element in [Element::Float8e4m3, Element::Float8e5m2] {
+            for change in [Change::Divide(1), Change::Multiply(1)] {
+                let _ = gpus.can_map(lane, change, element.mapped());
+            }
+        }
         for datatype in USUAL {
             // Where there are no kernels, the host reduces.
             if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
-                let _ = gpus.can_map(lane, Change::Divide(1), datatype);
+                let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
             }
         }
     });
@@ -280,6 +393,7 @@ mod tests {
         let card = Card {
             version: 1,
             vendor: 1,
+            hierarchy: 2,
             port: 4711,
             device: 2,
             host: 3,
@@ -294,6 +408,8 @@ mod tests {
                 0,
                 0,
             ],
+            wish: Wish::Never,
+            weight: 5,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
         assert!(card.places(&card)[0].ip().is_loopback());

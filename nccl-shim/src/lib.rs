@@ -9,6 +9,7 @@
 //! order.rs     words in pinned memory that streams write and wait for
 //! engine/      one thread per communicator, which owns the runtime's process and runs tasks in order
 //! mesh/        messages between ranks over sockets
+//! delegate/    communicators whose calls go to the vendor's own library
 //! ```
 //!
 //! A call that names a stream queues two memory operations there, "write ready" and "wait for done", and a task for the
@@ -18,6 +19,7 @@
 pub mod abi;
 pub mod api;
 mod comm;
+pub mod delegate;
 mod engine;
 pub mod entry;
 pub mod exports;
@@ -32,6 +34,8 @@ mod mesh;
 mod operation;
 mod order;
 mod reducer;
+mod settings;
+mod weights;
 
 pub use failure::Failure;
 

@@ -16,19 +16,21 @@ fn matrix() -> String {
     let mut text = String::from(
         "# What libnccl.so.2 and librccl.so.1 do\n\n\
          Generated from the table of exports: `UPDATE_MATRIX=1 cargo test -p hetccl-nccl matrix`. `own`: hetccl does it. \
-         `refused`: returns\n`ncclInvalidUsage` with a text for `ncclGetLastError`. Every function has its `pnccl` twin. \
+         `refused`: returns\n`ncclInvalidUsage` with a text for `ncclGetLastError`. \
+         `delegated`: where calls go to the vendor's library, this one does, as far as\nits version has it. Every function has its `pnccl` twin. \
          Functions of the last rows are in\nlibrccl.so.1 only.\n\n",
     );
-    text.push_str("| function | state |");
+    text.push_str("| function | state | delegated |");
     USERS.iter().for_each(|(name, _)| text.push_str(&format!(" {name} |")));
-    text.push_str("\n|---|---|---|---|---|---|---|\n");
+    text.push_str("\n|---|---|---|---|---|---|---|---|\n");
     let mut all: Vec<Function> = exports::NCCL.concat();
     all.sort_by_key(|function| function.name);
     all.extend_from_slice(exports::RCCL);
-    for Function { name, state } in all {
+    for Function { name, state, handed_on } in all {
         let state = if state == State::Own { "own" } else { "refused" };
+        let delegated = if handed_on { "yes" } else { "" };
         let shown = if name.starts_with("_Z") { "ncclCommDump (C++)" } else { name };
-        text.push_str(&format!("| `{shown}` | {state} |"));
+        text.push_str(&format!("| `{shown}` | {state} | {delegated} |"));
         for (_, list) in USERS {
             text.push_str(if list.lines().any(|used| used == name) { " x |" } else { " |" });
         }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use hetccl_bootstrap::{self as bootstrap, Bootstrap, Config};
 
-use crate::Failure;
 use crate::abi::{Code, UniqueId};
+use crate::{Failure, settings};
 
 fn failed(error: bootstrap::Error) -> Failure {
     let code = match &error {
@@ -17,7 +17,8 @@ fn failed(error: bootstrap::Error) -> Failure {
 
 /// IPv4 addresses of this host, the best first and the loopback one at the end.
 pub(crate) fn addresses() -> Vec<Ipv4Addr> {
-    let found = Config::from_environment().and_then(|config| bootstrap::addresses(&config));
+    let found =
+        Config::from_variables(settings::variable).and_then(|config| bootstrap::addresses(&config));
     let mut all: Vec<Ipv4Addr> = found
         .unwrap_or_default()
         .into_iter()
@@ -38,7 +39,7 @@ pub(crate) fn addresses() -> Vec<Ipv4Addr> {
 /// # Errors
 /// A setting that can't be, no interface, no port.
 pub(crate) fn create() -> Result<UniqueId, Failure> {
-    let config = Config::from_environment().map_err(failed)?;
+    let config = Config::from_variables(settings::variable).map_err(failed)?;
     let id = bootstrap::UniqueId::create(&config).map_err(failed)?;
     Ok(UniqueId { bytes: id.to_bytes() })
 }
@@ -48,22 +49,41 @@ pub(crate) fn secret(id: &UniqueId) -> [u8; 16] {
     std::array::from_fn(|i| id.bytes[14 + i])
 }
 
-/// Gives `card` to all ranks and returns everybody's, in the order of ranks.
+/// The ranks of a new communicator, met.
+pub(crate) struct Meeting(Option<Bootstrap>);
+
+/// Meets all ranks that have the ids.
 ///
 /// # Errors
 /// An id that is not hetccl's, no way to its maker, or ranks that do not come.
-pub(crate) fn meet(
-    ids: &[UniqueId],
-    rank: usize,
-    size: usize,
-    card: &[u8],
-) -> Result<Vec<Vec<u8>>, Failure> {
-    let config = Config::from_environment().map_err(failed)?;
+pub(crate) fn meet(ids: &[UniqueId], rank: usize, size: usize) -> Result<Meeting, Failure> {
+    if size == 1 {
+        return Ok(Meeting(None));
+    }
+    let config = Config::from_variables(settings::variable).map_err(failed)?;
     let ids = ids.iter().map(|id| bootstrap::UniqueId::from_bytes(&id.bytes));
     let ids = ids.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let group = Bootstrap::join(&ids, rank as u32, size as u32, &config).map_err(failed)?;
-    let cards = group.allgather(card).map_err(failed)?;
-    // Nobody leaves before all have everything.
-    group.barrier().map_err(failed)?;
-    Ok(cards)
+    Ok(Meeting(Some(group)))
+}
+
+impl Meeting {
+    /// Gives `own` to all ranks and returns everybody's, in the order of ranks.
+    ///
+    /// # Errors
+    /// A rank has gone.
+    pub(crate) fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Failure> {
+        match &self.0 {
+            None => Ok(vec![own]),
+            Some(group) => group.allgather(&own).map_err(failed),
+        }
+    }
+
+    /// Nobody leaves before all have everything.
+    ///
+    /// # Errors
+    /// A rank has gone.
+    pub(crate) fn part(self) -> Result<(), Failure> {
+        self.0.map_or(Ok(()), |group| group.barrier().map_err(failed))
+    }
 }

@@ -4,7 +4,7 @@ use hetccl_core::{
     Address, Call, Collective, Layout, MemoryType, Rank, Reduction, ReductionOp, Region, Root,
 };
 use hetccl_runtime::Direction;
-use hetccl_runtime::gpu::{Change, Gpus};
+use hetccl_runtime::gpu::{Change, Context, Driver, Gpus, LoadedKernels};
 
 use crate::Failure;
 use crate::abi::Element;
@@ -35,6 +35,11 @@ pub(crate) struct CollectiveWork {
 pub(crate) enum Reduce {
     Plain(ReductionOp),
     Average,
+    /// An average in which this rank counts by a factor, an element's bits; the sum is divided where there is a divisor.
+    Weighted {
+        factor: u64,
+        divisor: Option<u64>,
+    },
     /// Each rank multiplies its contribution, then sum.
     MultiplyAndSum(Scalar),
 }
@@ -79,6 +84,34 @@ pub(crate) enum Place {
 pub(crate) enum Scale {
     By(Change),
     ByScalarAt(usize),
+}
+
+impl Work {
+    /// Loads the kernels that the work needs: not while its stream waits, since a driver may wait for that stream then.
+    pub(crate) fn load_kernels(
+        &self,
+        driver: &dyn Driver,
+        context: Context,
+        kernels: &LoadedKernels,
+    ) {
+        let Work::Collective(CollectiveWork { element, reduce: Some(reduce), .. }) = self else {
+            return;
+        };
+        let (op, changes) = match *reduce {
+            Reduce::Plain(op) => (op, [None, None]),
+            Reduce::Average => (ReductionOp::Sum, [Some(Change::Divide(1)), None]),
+            Reduce::MultiplyAndSum(_) => (ReductionOp::Sum, [Some(Change::Multiply(1)), None]),
+            Reduce::Weighted { factor, divisor } => {
+                (ReductionOp::Sum, [Some(Change::Multiply(factor)), divisor.map(Change::Divide)])
+            }
+        };
+        if let Element::Core(datatype) = *element {
+            kernels.prepare(driver, context, op, datatype);
+        }
+        for change in changes.into_iter().flatten() {
+            kernels.prepare_change(driver, context, change, element.mapped());
+        }
+    }
 }
 
 impl CollectiveWork {
@@ -173,31 +206,35 @@ impl CollectiveWork {
     ) -> Result<(), Failure> {
         let op = match reduce {
             Reduce::Plain(op) => op,
-            Reduce::Average | Reduce::MultiplyAndSum(_) => ReductionOp::Sum,
+            Reduce::Average | Reduce::Weighted { .. } | Reduce::MultiplyAndSum(_) => {
+                ReductionOp::Sum
+            }
         };
         prepared.reduction = match self.element {
             Element::Core(datatype) => Some(Reduction::Predefined(op, datatype)),
             _ => reducer::reduction(self.element, op),
         };
-        let half = self.element == Element::Core(hetccl_core::Datatype::Float16);
+        let narrow = match self.element {
+            Element::Core(datatype) => datatype == hetccl_core::Datatype::Float16,
+            _ => true,
+        };
         match reduce {
             Reduce::Plain(_) => return Ok(()),
-            // Half-precision sums overflow soon, so each contribution is divided.
-            Reduce::Average if half => {
+            // Half-precision and fp8 sums overflow soon, so each contribution is divided.
+            Reduce::Average if narrow => {
                 prepared.before = Some(Scale::By(Change::Divide(size as u64)))
             }
             Reduce::Average => prepared.after = Some(Scale::By(Change::Divide(size as u64))),
+            Reduce::Weighted { factor, divisor } => {
+                prepared.before = Some(Scale::By(Change::Multiply(factor)));
+                prepared.after = divisor.map(|divisor| Scale::By(Change::Divide(divisor)));
+            }
             Reduce::MultiplyAndSum(Scalar::Host(bits)) => {
                 prepared.before = Some(Scale::By(Change::Multiply(bits)));
             }
             Reduce::MultiplyAndSum(Scalar::Device(address)) => {
                 prepared.before = Some(Scale::ByScalarAt(address));
             }
-        }
-        if !matches!(self.element, Element::Core(_)) {
-            return Err(Failure::argument(
-                "averages and scaled sums of 8-bit floats are not there yet; use float16 or bfloat16",
-            ));
         }
         let buffer = if prepared.call.in_place { prepared.output } else { prepared.input };
         if buffer.memory == MemoryType::Host {

@@ -19,6 +19,14 @@ pub(crate) fn reduction(element: Element, op: ReductionOp) -> Option<Reduction> 
     }
 }
 
+/// The bits of an fp8 element nearest to a value.
+pub(crate) fn bits(element: Element, value: f32) -> u8 {
+    match element {
+        Element::Float8e5m2 => narrow(value, 5, 2, 57344.0),
+        _ => narrow(value, 4, 3, 448.0),
+    }
+}
+
 impl ExternalReducer for Float8Reducer {
     unsafe fn reduce(&self, operation: usize, left: *const u8, inout: *mut u8, count: usize) {
         // SAFETY: `count` elements of one byte each that don't overlap (the trait's contract).

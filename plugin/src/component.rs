@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use hetccl_core::Collective;
 use hetccl_core::algorithms::{self, Scope};
 use hetccl_mca::{CommunicatorRef, ParameterError, Parameters, named_in_coll, sys};
-use hetccl_runtime::{GpuChoice, GpuPath, SETTINGS, Settings, SharedMemory, TransportChoice};
+use hetccl_runtime::{
+    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Settings, SharedMemory, TransportChoice,
+};
 
 use crate::module;
 use crate::state::{Plugin, Verbosity};
@@ -158,7 +160,7 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let shared = parameters
         .word(
             "shared_memory",
-            "Whether blocking collectives of host buffers between ranks of one node go through memory that they share. \
+            "Whether collectives of host buffers between ranks of one node go through memory that they share. \
              auto: an anonymous file, or one in /dev/shm where that is not allowed, or the wire where neither can be had. \
              anonymous, file: only that, or the wire. off: the wire. A collective whose algorithm is demanded uses the wire",
             2,
@@ -188,6 +190,18 @@ fn read_parameters(parameters: &Parameters) -> Result<(), String> {
         )
         .map_err(refused)?;
     settings.gpu_path = GpuPath::ALL[path];
+    let hierarchy = parameters
+        .word(
+            "hierarchy",
+            "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first and last, between \
+             groups once. A process belongs to the vendor whose driver has a device for it (the first of CUDA, ROCm, Level \
+             Zero), or to the host. auto: in communicators with several vendors, where a model of the cost says that it \
+             pays. on: wherever such a schedule can do the call, also by node. off: never",
+            2,
+            HierarchyChoice::NAMES,
+        )
+        .map_err(refused)?;
+    settings.hierarchy = HierarchyChoice::ALL[hierarchy];
     for collective in Collective::ALL {
         read_algorithm(parameters, &mut settings, collective)?;
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hetccl_core::Collective;
 use hetccl_mca::{Request, RetainedCommunicator, progress, sys};
+use hetccl_runtime::shared::LaneError;
 use hetccl_runtime::{Mode, Operation};
 
 use crate::module::{self, ModuleState};
@@ -14,11 +15,16 @@ use crate::{shared, status};
 
 /// Looks at an operation that has just been started: less than 0.5 us.
 const POLLS_AT_START: usize = 16;
+/// The same for one in shared memory.
+const LOOKS_AT_START: usize = 48;
 
 /// A nonblocking or persistent collective, from its call to the end of its request.
 pub(crate) struct Pending {
     module: Arc<ModuleState>,
     prepared: Prepared,
+    persistent: bool,
+    /// It goes through shared memory.
+    shared: bool,
     /// The program has freed the request; it goes when the operation ends. Changed with the lock held.
     freed: bool,
     /// A freed communicator lives on until its operations have ended.
@@ -159,7 +165,12 @@ unsafe fn create(
     let request = Request::new(module.comm, persistent, Some(start_all), Some(free))
         .ok_or(sys::MPI_ERR_NO_MEM as c_int)?;
     let _comm = module.comm.retain();
-    let pending = Pending { module, prepared, freed: false, _comm };
+    let plugin = Plugin::get();
+    let shared = shared::takes_polled(plugin, &module, &prepared);
+    if !persistent {
+        plugin.note_unclaimed(1);
+    }
+    let pending = Pending { module, prepared, persistent, shared, freed: false, _comm };
     request.set_state(Box::into_raw(Box::new(pending)).cast());
     Ok(request)
 }
@@ -195,6 +206,10 @@ unsafe fn start(request: Request) {
         // SAFETY: the request is ours, and its operation has not begun.
         return unsafe { finish(request, code) };
     }
+    if pending.shared {
+        // SAFETY: the caller's promise.
+        return unsafe { start_shared(plugin, request, pending) };
+    }
     let outcome = {
         let mut guard = plugin.lock();
         let engine = &mut *guard;
@@ -210,7 +225,7 @@ unsafe fn start(request: Request) {
                 match poll_briefly(engine, state, &mut operation) {
                     Ok(false) => {
                         engine.active.push(Active { operation, request });
-                        plugin.note_active(engine.active.len());
+                        plugin.note_active(engine);
                         None
                     }
                     ended => {
@@ -226,6 +241,54 @@ unsafe fn start(request: Request) {
         None => plugin.listen(),
         // SAFETY: the request is ours, and its operation has ended; the program can't have let go of it yet.
         Some(outcome) => unsafe { finish_kept(request, code_of(outcome)) },
+    }
+}
+
+/// Starts a collective in shared memory.
+///
+/// # Safety
+/// As for [`start`]; `pending` is the request's.
+unsafe fn start_shared(plugin: &Plugin, request: Request, pending: &Pending) {
+    let asked = pending.prepared.request(Mode::Nonblocking);
+    shared::tell(plugin, &pending.module, &asked);
+    // SAFETY: what is prepared lives and stays as it is until the request is deleted, which comes after the collective's end.
+    let asked = unsafe {
+        std::mem::transmute::<hetccl_runtime::Request<'_>, hetccl_runtime::Request<'static>>(asked)
+    };
+    // A program that has others to wait for hardly waits for this one at once.
+    let patient = !shared::is_oversubscribed() && plugin.unclaimed() <= 1;
+    let looks = if patient { LOOKS_AT_START } else { 1 };
+    let mut ended = shared::Ended::new();
+    {
+        let mut guard = plugin.lock();
+        let engine = &mut *guard;
+        // SAFETY: as above, and the caller's promise about the buffers.
+        unsafe {
+            shared::start_polled(engine, &pending.module, asked, request, looks, &mut ended);
+        }
+        plugin.note_active(engine);
+    }
+    plugin.listen();
+    for (over, outcome) in ended {
+        // SAFETY: these requests are ours, and their collectives have ended; the program can't have let go of this one yet.
+        unsafe {
+            let code = code_of_lane(over, outcome);
+            if over == request { finish_kept(over, code) } else { finish(over, code) }
+        }
+    }
+}
+
+/// # Safety
+/// The request is ours, and its collective has ended.
+unsafe fn code_of_lane(request: Request, outcome: Result<(), LaneError>) -> c_int {
+    match outcome {
+        Ok(()) => status::SUCCESS,
+        Err(error) => {
+            // SAFETY: the caller's promise.
+            let pending = unsafe { pending(request) };
+            let asked = pending.prepared.request(Mode::Nonblocking);
+            shared::failed(&pending.module, &asked, &error)
+        }
     }
 }
 
@@ -297,7 +360,11 @@ unsafe fn spread_output(request: Request, code: c_int) -> c_int {
 unsafe fn delete(request: Request) {
     // SAFETY: the caller's promise; made in `create`.
     unsafe {
-        drop(Box::from_raw(request.state().cast::<Pending>()));
+        let pending = Box::from_raw(request.state().cast::<Pending>());
+        if !pending.persistent {
+            Plugin::get().note_unclaimed(-1);
+        }
+        drop(pending);
         request.retire();
     }
 }
@@ -320,8 +387,8 @@ unsafe extern "C" fn free(request: *mut *mut sys::ompi_request_t) -> c_int {
         let _engine = Plugin::get().lock();
         let complete = ours.is_complete();
         if !complete {
-            // SAFETY: an operation under way keeps its state, and the lock is held.
-            unsafe { pending(ours) }.freed = true;
+            // SAFETY: an operation under way keeps its state, and looks at other parts of it; the lock is held.
+            unsafe { (*ours.state().cast::<Pending>()).freed = true };
         }
         complete
     };
@@ -345,7 +412,8 @@ pub(crate) fn abandon(engine: &mut Engine, module: &Arc<ModuleState>) {
     engine.active = kept;
     let left: Vec<Active> = left;
     left.into_iter().for_each(std::mem::forget);
-    Plugin::get().note_active(engine.active.len());
+    engine.flowing.retain(|state| !Arc::ptr_eq(state, module));
+    Plugin::get().note_active(engine);
 }
 
 /// Called by Open MPI's progress: drives UCX and every nonblocking operation. The number of events.
@@ -376,9 +444,15 @@ fn progress_all() -> c_int {
     for over in engine.active.drain(kept..) {
         engine.process.recycle(over.operation);
     }
-    plugin.note_active(kept);
+    let mut ended_shared = shared::Ended::new();
+    shared::poll_all(engine, &mut ended_shared);
+    plugin.note_active(engine);
     drop(guard);
-    let events = ended.len() as c_int + c_int::from(moved);
+    let events = (ended.len() + ended_shared.len()) as c_int + c_int::from(moved);
+    for (request, outcome) in ended_shared {
+        // SAFETY: the request is ours and active until here; its collective has ended.
+        unsafe { finish(request, code_of_lane(request, outcome)) };
+    }
     for (request, outcome) in ended {
         // SAFETY: the request is ours and active until here; its operation was taken out of the engine.
         unsafe { finish(request, code_of(outcome)) };

@@ -121,7 +121,7 @@ unsafe extern "C" fn enable(
         std::panic::catch_unwind(move || wire::choose(comm))
     };
     match chosen {
-        Ok(Ok(wire::Choice { wire, any_memory, direct, one_device })) => {
+        Ok(Ok(wire::Choice { wire, any_memory, direct, one_device, identities })) => {
             let plugin = Plugin::get();
             state.any_memory.store(any_memory, Ordering::Release);
             let uses_ucx = matches!(wire, Wire::Ucx(_));
@@ -131,7 +131,8 @@ unsafe extern "C" fn enable(
                     Communicator::new(state.comm.context(), state.group, wire)
                         .with_any_memory(any_memory)
                         .with_direct(direct)
-                        .with_one_device(one_device);
+                        .with_one_device(one_device)
+                        .with_identities(identities, &plugin.settings);
             }
             if uses_ucx {
                 plugin.listen();

@@ -37,6 +37,7 @@ impl Prepared {
                 ordered: false,
                 neighbours: None,
                 chunk: settings.chunk(1),
+                topology: None,
             },
             element_bytes: 1,
             reduction: None,

@@ -9,7 +9,8 @@ use std::os::raw::c_int;
 
 use hetccl_core::{Collective, Datatype, ReductionOp};
 use hetccl_mca::{DatatypeRef, OpRef, is_in_place};
-use hetccl_runtime::shared::{Lane, LaneError};
+use hetccl_runtime::shared::LaneError;
+use hetccl_runtime::shared::blocking::Lane;
 
 use crate::collective::{MpiDatatype, MpiOp, shares_buffer};
 use crate::module::ModuleState;

@@ -1,19 +1,22 @@
-//! Blocking collectives through memory that the ranks of a communicator share.
+//! Collectives through memory that the ranks of a communicator share.
 //!
 //! Whether a communicator has a lane is settled at its first blocking collective, which all ranks call: rank 0 describes a
 //! segment (one of an earlier communicator of the same ranks, or a new one), everybody opens it, and everybody hears whether
 //! all could. Ranks of other nodes can't, so a communicator that reaches several nodes has none. From then on every blocking
-//! collective goes through the lane, without the engine and its lock.
+//! collective goes through the lane, without the engine and its lock, and nonblocking and persistent ones made after that
+//! through a [`Flow`] under the lock.
 
+use std::cell::UnsafeCell;
 use std::os::raw::c_int;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use hetccl_core::{Call, Collective, Group, Layout as Blocks, Region, Root};
-use hetccl_mca::{progress, sys};
+use hetccl_mca::{Request as MpiRequest, progress, sys};
 use hetccl_runtime::shared::{
-    Descriptor, Lane, LaneError, Layout, MAX_RANKS, Members, Segment, SegmentError, SegmentKind,
-    Waiter,
+    Descriptor, Flow, LaneError, Lanes, Layout, MAX_RANKS, Members, Segment, SegmentError,
+    SegmentKind, Waiter, blocking, polled,
 };
 use hetccl_runtime::{Mode, Request, SharedMemory};
 use once_cell::sync::Lazy;
@@ -23,20 +26,34 @@ use crate::module::ModuleState;
 use crate::prepared::Prepared;
 use crate::quick::Quick;
 use crate::reduction::OpenMpiReducer;
-use crate::state::{Plugin, Verbosity};
+use crate::state::{Engine, Plugin, Verbosity};
 
 /// Where files are made that only need a memory file system.
 const FOLDER: &str = "/dev/shm";
 
 /// A communicator's share in shared memory.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Share {
     decided: AtomicBool,
     /// Owned; null where there is none.
     lane: AtomicPtr<Quick>,
     /// The same where calls may take the short way: no algorithm is demanded, and nobody wants to hear of each call.
     quick: AtomicPtr<Quick>,
+    /// The largest element that polled reductions take; 0 where there are no lanes.
+    most_polled_element_bytes: AtomicUsize,
+    polled: UnsafeCell<Polled>,
 }
+
+/// A communicator's nonblocking and persistent collectives in shared memory.
+#[derive(Default)]
+pub(crate) struct Polled {
+    flow: Option<Flow<MpiRequest>>,
+    /// Whether the engine knows that there is something to poll.
+    listed: bool,
+}
+
+// SAFETY: `polled` is reached only with the engine's lock held.
+unsafe impl Sync for Share {}
 
 impl Share {
     /// The lane, once there is one.
@@ -46,7 +63,7 @@ impl Share {
     /// the lane before it returns.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn lane(&self) -> Option<&mut Lane> {
+    pub(crate) unsafe fn lane(&self) -> Option<&mut blocking::Lane> {
         // SAFETY: set in `decide` from a box that only `take` takes back; the caller's promise.
         unsafe { self.lane.load(Ordering::Acquire).as_mut() }.map(|quick| &mut quick.lane)
     }
@@ -62,9 +79,19 @@ impl Share {
         unsafe { self.quick.load(Ordering::Acquire).as_mut() }
     }
 
-    fn set(&self, lane: Option<Lane>, quickly: bool) {
-        if let Some(lane) = lane {
-            let raw = Box::into_raw(Box::new(Quick::new(lane)));
+    /// What is polled; the engine shows that the caller holds the lock.
+    #[allow(clippy::mut_from_ref)]
+    fn polled(&self, _engine: &Engine) -> &mut Polled {
+        // SAFETY: the lock is held, and every caller uses the result before it calls again.
+        unsafe { &mut *self.polled.get() }
+    }
+
+    fn set(&self, engine: &Engine, lanes: Option<Lanes>, quickly: bool) {
+        if let Some(Lanes { blocking, polled }) = lanes {
+            let most = polled.iter().map(polled::Lane::most_element_bytes).min().unwrap_or(0);
+            self.polled(engine).flow = Some(Flow::new(polled, &OpenMpiReducer));
+            self.most_polled_element_bytes.store(most, Ordering::Release);
+            let raw = Box::into_raw(Box::new(Quick::new(blocking)));
             self.lane.store(raw, Ordering::Release);
             if quickly {
                 self.quick.store(raw, Ordering::Release);
@@ -73,6 +100,7 @@ impl Share {
         self.decided.store(true, Ordering::Release);
     }
 
+    /// The blocking lane; nobody finds it here any more.
     fn take(&self) -> Option<Box<Quick>> {
         self.quick.store(std::ptr::null_mut(), Ordering::Release);
         let lane = self.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -87,6 +115,64 @@ impl Drop for Share {
     }
 }
 
+// ---- nonblocking and persistent calls ----
+
+/// Whether a call that is to be polled goes through shared memory; the same on all ranks, which make such calls in the same
+/// order among all their collectives on the communicator.
+pub(crate) fn takes_polled(plugin: &Plugin, state: &ModuleState, prepared: &Prepared) -> bool {
+    let most = state.share.most_polled_element_bytes.load(Ordering::Acquire);
+    if most == 0 || prepared.mode() != Mode::Nonblocking {
+        return false;
+    }
+    let request = prepared.request(Mode::Nonblocking);
+    !plugin.settings.choices.is_forced(request.call.collective)
+        && (!request.call.collective.reduces() || request.element_bytes <= most)
+}
+
+/// What has become of collectives that were polled.
+pub(crate) type Ended = Vec<(MpiRequest, Result<(), LaneError>)>;
+
+/// Starts a collective and looks up to `looks` times at whether it is over.
+///
+/// # Safety
+/// As for [`execute::nonblocking`], and what `request` refers to lives until the collective is over.
+pub(crate) unsafe fn start_polled(
+    engine: &mut Engine,
+    state: &Arc<ModuleState>,
+    request: Request<'static>,
+    token: MpiRequest,
+    looks: usize,
+    ended: &mut Ended,
+) {
+    let polled = state.share.polled(engine);
+    let Some(flow) = &mut polled.flow else { return };
+    // SAFETY: the caller's promise; without GPUs in the job all memory is the host's.
+    unsafe { flow.start(request, token) };
+    for _ in 0..looks {
+        flow.poll(ended);
+        if flow.is_idle() {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    if !flow.is_idle() && !std::mem::replace(&mut polled.listed, true) {
+        engine.flowing.push(Arc::clone(state));
+    }
+}
+
+/// Goes on with the collectives of all communicators.
+pub(crate) fn poll_all(engine: &mut Engine, ended: &mut Ended) {
+    let mut flowing = std::mem::take(&mut engine.flowing);
+    flowing.retain(|state| {
+        let polled = state.share.polled(engine);
+        let Some(flow) = &mut polled.flow else { return false };
+        flow.poll(ended);
+        polled.listed = !flow.is_idle();
+        polled.listed
+    });
+    engine.flowing = flowing;
+}
+
 /// Runs a prepared call through the communicator's lane; `None` where it has none or the call is not for it.
 ///
 /// # Safety
@@ -97,7 +183,7 @@ pub(crate) unsafe fn run(
     prepared: &Prepared,
 ) -> Option<Result<(), c_int>> {
     let request = prepared.request(Mode::Blocking);
-    if plugin.settings.choices.is_forced(request.call.collective) {
+    if plugin.settings.is_demanded(request.call.collective) {
         return None;
     }
     if !state.share.decided.load(Ordering::Acquire)
@@ -140,10 +226,11 @@ pub(crate) fn report(state: &ModuleState, collective: Collective, error: &LaneEr
     }
 }
 
-/// Gives the lane of a communicator that goes to later ones of the same ranks.
-pub(crate) fn give_back(engine: &mut crate::state::Engine, state: &ModuleState) {
-    if let Some(lane) = state.share.take() {
-        engine.lanes.put(members(state), lane.lane);
+/// Gives the lanes of a communicator that goes to later ones of the same ranks, unless something is under way on them.
+pub(crate) fn give_back(engine: &mut Engine, state: &ModuleState) {
+    let flow = state.share.polled(engine).flow.take();
+    if let (Some(lane), Some(polled)) = (state.share.take(), flow.and_then(Flow::into_lanes)) {
+        engine.lanes.put(members(state), Lanes { blocking: lane.lane, polled });
     }
 }
 
@@ -179,7 +266,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
         // Only messages through the PML end when a process fails or a communicator is revoked.
         && !hetccl_mca::survives_failures();
     if kinds.is_empty() || !possible {
-        state.share.set(None, false);
+        state.share.set(&plugin.lock(), None, false);
         return Ok(());
     }
     let members = members(state);
@@ -194,9 +281,9 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     if lane.is_none() {
         tell_trouble(plugin, trouble.as_ref());
     }
-    let demanded = Collective::ALL.iter().any(|&c| plugin.settings.choices.is_forced(c));
+    let demanded = Collective::ALL.iter().any(|&c| plugin.settings.is_demanded(c));
     let told = plugin.verbosity >= Verbosity::ALGORITHM;
-    state.share.set(lane, !demanded && !told);
+    state.share.set(&plugin.lock(), lane, !demanded && !told);
     Ok(())
 }
 
@@ -207,7 +294,7 @@ fn round(
     members: &Members,
     kind: Option<SegmentKind>,
     trouble: &mut Option<SegmentError>,
-) -> Result<Option<Lane>, hetccl_runtime::Error> {
+) -> Result<Option<Lanes>, hetccl_runtime::Error> {
     let group = state.group;
     let layout = Layout::new(group.len(), plugin.settings.shared_ring_bytes);
     let folder = Path::new(FOLDER);
@@ -274,8 +361,10 @@ fn round(
         pids.clear();
     }
     Ok(segment.map(|segment| {
+        let (segment, rank) = (Arc::new(segment), group.rank.index());
         let waiter = Waiter::new(progress, is_oversubscribed());
-        Lane::new(segment, group.rank.index(), pids, waiter)
+        let polled = polled::Lane::all(&segment, rank, &pids);
+        Lanes { blocking: blocking::Lane::new(&segment, rank, pids, waiter), polled }
     }))
 }
 
@@ -341,6 +430,7 @@ fn internal(plugin: &Plugin, group: Group, collective: Collective, bytes: usize)
         ordered: false,
         neighbours: None,
         chunk: plugin.settings.chunk(1),
+        topology: None,
     }
 }
 
@@ -379,7 +469,7 @@ fn tell_trouble(plugin: &Plugin, trouble: Option<&SegmentError>) {
 
 /// One line at the first use of a kind of call, for those who asked.
 #[inline]
-fn tell(plugin: &Plugin, state: &ModuleState, request: &Request<'_>) {
+pub(crate) fn tell(plugin: &Plugin, state: &ModuleState, request: &Request<'_>) {
     if plugin.verbosity >= Verbosity::ALGORITHM && state.group.rank.0 == 0 {
         let bytes = hetccl_core::payload_bytes(request.call, request.element_bytes);
         let collective = request.call.collective;

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hetccl_mca::{coll_verbose, modex_put, register_progress, unregister_progress};
@@ -13,6 +13,7 @@ use hetccl_runtime::{GpuChoice, Process, Settings, TransportChoice};
 use once_cell::sync::OnceCell;
 
 use crate::execute::Active;
+use crate::module::ModuleState;
 use crate::reduction::OpenMpiReducer;
 use crate::wire;
 
@@ -36,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) process: Process,
     /// Nonblocking operations under way, oldest first.
     pub(crate) active: Vec<Active>,
+    /// Communicators with collectives to poll in shared memory.
+    pub(crate) flowing: Vec<Arc<ModuleState>>,
     /// Shared memory of communicators that are gone.
     pub(crate) lanes: Pool,
     /// What has been told already, at [`Verbosity::ALGORITHM`].
@@ -61,6 +64,8 @@ pub(crate) struct Plugin {
     has_gpus: AtomicBool,
     /// Operations in `Engine::active`, readable without the lock.
     active: AtomicUsize,
+    /// Requests of nonblocking collectives that the program has not waited for yet.
+    unclaimed: AtomicIsize,
     listening: AtomicBool,
 }
 
@@ -74,6 +79,7 @@ impl Plugin {
             engine: Mutex::new(Engine {
                 process: Process::new(settings.clone(), Box::new(OpenMpiReducer)),
                 active: Vec::new(),
+                flowing: Vec::new(),
                 lanes: Pool::new(settings.shared_keep_bytes),
                 told: HashSet::new(),
             }),
@@ -85,6 +91,7 @@ impl Plugin {
             job_is_direct: OnceCell::new(),
             has_gpus: AtomicBool::new(false),
             active: AtomicUsize::new(0),
+            unclaimed: AtomicIsize::new(0),
             listening: AtomicBool::new(false),
         });
     }
@@ -117,8 +124,7 @@ impl Plugin {
             let mut engine = plugin.lock();
             let trouble = engine.process.device_memory_by_ucx().err();
             let direct = plugin.direct_trouble.get_or_init(|| trouble).is_none();
-            let only_device = engine.process.gpus().only_device();
-            wire::publish(&address, plugin.has_gpus(), direct, only_device)
+            wire::publish(&address, plugin.has_gpus(), direct, engine.process.gpus())
         };
         let trouble = match modex_put(wire::ADDRESS_KEY, &published) {
             Ok(()) => trouble,
@@ -168,6 +174,7 @@ impl Plugin {
         for active in engine.active.drain(..) {
             std::mem::forget(active);
         }
+        std::mem::forget(std::mem::take(&mut engine.flowing));
         if let Some(fabric) = engine.process.take_fabric() {
             // A peer that is gone already can't be waited for; the process ends anyway.
             let _ = fabric.close(Instant::now() + CLOSE_PATIENCE);
@@ -197,9 +204,21 @@ impl Plugin {
         }
     }
 
-    /// Notes how many operations are active.
-    pub(crate) fn note_active(&self, count: usize) {
-        self.active.store(count, Ordering::Release);
+    /// Notes how many operations, and communicators with some in shared memory, are active.
+    pub(crate) fn note_active(&self, engine: &Engine) {
+        self.active.store(engine.active.len() + engine.flowing.len(), Ordering::Release);
+    }
+
+    /// Notes that there are so many more requests of nonblocking collectives to wait for.
+    #[inline]
+    pub(crate) fn note_unclaimed(&self, more: isize) {
+        self.unclaimed.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Requests of nonblocking collectives that the program has not waited for yet.
+    #[inline]
+    pub(crate) fn unclaimed(&self) -> isize {
+        self.unclaimed.load(Ordering::Relaxed)
     }
 
     /// Whether nonblocking operations are under way.

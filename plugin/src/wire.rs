@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hetccl_core::topology::{Identity, Vendor, digest_of};
 use hetccl_core::{Rank, TransportError};
 use hetccl_mca::{
     CommunicatorRef, PmlTransport, ProcessName, allowed_in_coll, coll_verbose, modex_get, my_name,
     pml_name, survives_failures,
 };
+use hetccl_runtime::gpu::{Gpus, host_id};
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
 use hetccl_runtime::{GpuPath, TransportChoice, Wire};
 
@@ -16,7 +18,7 @@ use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
-pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.3";
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.4";
 
 /// Open MPI's component with agreements that survive failed processes.
 const AGREEMENTS: &CStr = c"ftagree";
@@ -28,16 +30,11 @@ const HAS_GPU: u8 = 2;
 /// UCX takes the device memory of the process as it is.
 const DIRECT: u8 = 4;
 
-/// Bytes before the UCX address: flags, and the number of the only device (0 where there is none).
-const HEAD_BYTES: usize = 9;
+/// Bytes before the UCX address: flags, vendor, the number of the only device (0 where there is none), and the node.
+const HEAD_BYTES: usize = 18;
 
-/// What is published: flags, the only device, and the UCX address if there is one.
-pub(crate) fn publish(
-    address: &[u8],
-    has_gpus: bool,
-    direct: bool,
-    only_device: Option<u64>,
-) -> Vec<u8> {
+/// What is published: flags, where the process is, and the UCX address if there is one.
+pub(crate) fn publish(address: &[u8], has_gpus: bool, direct: bool, gpus: &Gpus) -> Vec<u8> {
     let mut flags = 0;
     if !address.is_empty() {
         flags |= HAS_ADDRESS;
@@ -48,10 +45,17 @@ pub(crate) fn publish(
     if direct {
         flags |= DIRECT;
     }
-    let mut bytes = vec![flags];
-    bytes.extend_from_slice(&only_device.unwrap_or(0).to_le_bytes());
+    let mut bytes = vec![flags, gpus.maker() as u8];
+    bytes.extend_from_slice(&gpus.only_device().unwrap_or(0).to_le_bytes());
+    bytes.extend_from_slice(&node_id().to_le_bytes());
     bytes.extend_from_slice(address);
     bytes
+}
+
+/// A number for this node: its kernel's, and its name's, since containers with hosts' names of their own are to be nodes.
+fn node_id() -> u64 {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    host_id() ^ digest_of(&name)
 }
 
 /// UCX, and this process's address in it.
@@ -76,6 +80,8 @@ pub(crate) struct Choice {
     pub(crate) direct: bool,
     /// All ranks use one device.
     pub(crate) one_device: bool,
+    /// Where the ranks are, by rank, if that may decide how collectives go.
+    pub(crate) identities: Vec<Identity>,
 }
 
 /// The wire for a new communicator; every rank of it calls this at the same time.
@@ -94,7 +100,13 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     }
     if group.remote_size.is_none() && group.len() == 1 {
         let any_memory = plugin.has_gpus();
-        return Ok(Choice { wire: Wire::Alone, any_memory, direct: false, one_device: false });
+        return Ok(Choice {
+            wire: Wire::Alone,
+            any_memory,
+            direct: false,
+            one_device: false,
+            identities: Vec::new(),
+        });
     }
     // A program may have nothing but communicators of MPI sessions: then there never was a MPI_COMM_WORLD to agree in.
     let agreed = plugin.job_uses_ucx.get().is_some();
@@ -104,10 +116,10 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     if !agreed || comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
-        let everybody: Vec<(u8, u64)> = published(comm).collect();
-        use_ucx = everybody.iter().all(|(flags, _)| flags & HAS_ADDRESS != 0);
-        any_memory = everybody.iter().any(|(flags, _)| flags & HAS_GPU != 0);
-        direct = everybody.iter().all(|(flags, _)| flags & DIRECT != 0);
+        let everybody: Vec<Published> = published(comm).collect();
+        use_ucx = everybody.iter().all(|process| process.flags & HAS_ADDRESS != 0);
+        any_memory = everybody.iter().any(|process| process.flags & HAS_GPU != 0);
+        direct = everybody.iter().all(|process| process.flags & DIRECT != 0);
     }
     // UCX tells communicators apart by a number that all their ranks have in common; and only Open MPI's own messages end
     // when a process fails or a communicator is revoked.
@@ -116,10 +128,17 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     let one_device = any_memory
         && group.remote_size.is_none()
         && plugin.settings.gpu_path == GpuPath::Auto
-        && all_equal(published(comm).map(|(_, device)| device));
+        && all_equal(published(comm).map(|process| process.identity.device));
+    let groups = group.remote_size.is_none()
+        && plugin.settings.may_group()
+        && (any_memory || plugin.settings.demands_groups());
+    let identities = match groups {
+        true => published(comm).map(|process| process.identity).collect(),
+        false => Vec::new(),
+    };
     let wire =
         if use_ucx { ucx_wire(comm)? } else { Wire::Foreign(Box::new(PmlTransport::new(comm))) };
-    Ok(Choice { wire, any_memory, direct, one_device })
+    Ok(Choice { wire, any_memory, direct, one_device, identities })
 }
 
 /// Jobs that survive failed processes need agreements that do, which are a component of Open MPI's own.
@@ -159,18 +178,35 @@ fn published_by(peer: ProcessName) -> Result<Arc<[u8]>, i32> {
     Ok(published)
 }
 
-/// The flags and the only device of every process of a communicator, in both groups.
-fn published(comm: CommunicatorRef) -> impl Iterator<Item = (u8, u64)> {
+/// What a process has published, without its address. Nothing where it could not be read.
+struct Published {
+    flags: u8,
+    identity: Identity,
+}
+
+impl Published {
+    fn from_bytes(bytes: &[u8]) -> Published {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if bytes.len() < HEAD_BYTES {
+            let identity = Identity { node: 0, vendor: Vendor::Host, device: 0 };
+            return Published { flags: 0, identity };
+        }
+        let vendor = Vendor::from_number(bytes[1]).unwrap_or_default();
+        Published {
+            flags: bytes[0],
+            identity: Identity { node: word(10), vendor, device: word(2) },
+        }
+    }
+}
+
+/// What every process of a communicator has published, in both groups.
+fn published(comm: CommunicatorRef) -> impl Iterator<Item = Published> {
     let group = comm.group();
     let local = (0..group.len()).map(|rank| (rank, false));
     let remote = (0..group.remote_len()).map(|rank| (rank, true));
     local.chain(remote).map(move |(rank, remote)| {
-        match published_by(comm.peer(rank, remote)).as_deref() {
-            Ok([flags, rest @ ..]) if rest.len() >= HEAD_BYTES - 1 => {
-                (*flags, u64::from_le_bytes(std::array::from_fn(|i| rest[i])))
-            }
-            _ => (0, 0),
-        }
+        let bytes = published_by(comm.peer(rank, remote));
+        Published::from_bytes(bytes.as_deref().unwrap_or_default())
     })
 }
 

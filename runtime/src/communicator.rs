@@ -1,9 +1,13 @@
 //! A group of ranks and the wire between them.
 
+use std::sync::Arc;
+
+use hetccl_core::topology::{Hierarchy, Identity, Topology};
 use hetccl_core::{Group, Transport};
 use hetccl_ucx::Channel;
 
 use crate::one_device::Asking;
+use crate::settings::Settings;
 
 /// How many nonblocking collectives of one communicator may be under way; later ones wait for their turn.
 ///
@@ -78,6 +82,8 @@ pub struct Communicator {
     pub(crate) direct: bool,
     /// Whether all ranks use one device; the same on all ranks.
     pub(crate) one_device: bool,
+    /// The machine under the ranks, where collectives may go by its groups; the same on all ranks.
+    pub(crate) hierarchy: Option<Arc<Hierarchy>>,
     /// What rank 0 has said when it was asked to work for all.
     pub(crate) asking: Asking,
     /// Nonblocking collectives started so far.
@@ -104,6 +110,7 @@ impl Communicator {
             any_memory: false,
             direct: false,
             one_device: false,
+            hierarchy: None,
             asking: Asking::default(),
             started: 0,
             finished: [0; NONBLOCKING_LANES],
@@ -132,6 +139,30 @@ impl Communicator {
     pub fn with_one_device(mut self, one_device: bool) -> Communicator {
         self.one_device = one_device && self.group.size > 1 && self.group.remote_size.is_none();
         self
+    }
+
+    /// Lets collectives go by vendor groups, for ranks with these identities in the order of ranks, where the setting has
+    /// it so. All ranks must give the same.
+    #[must_use]
+    pub fn with_identities(
+        mut self,
+        identities: impl IntoIterator<Item = Identity>,
+        settings: &Settings,
+    ) -> Communicator {
+        if !settings.may_group() || self.group.size < 2 || self.group.remote_size.is_some() {
+            return self;
+        }
+        let identities: Vec<Identity> = identities.into_iter().collect();
+        let mixed = identities.iter().any(|identity| identity.vendor != identities[0].vendor);
+        if identities.len() == self.group.len() && (mixed || settings.demands_groups()) {
+            self.hierarchy = Some(Arc::new(Hierarchy::new(Topology::assumed(&identities))));
+        }
+        self
+    }
+
+    /// The machine under the ranks, where collectives may go by its groups.
+    pub fn hierarchy(&self) -> Option<&Hierarchy> {
+        self.hierarchy.as_deref()
     }
 
     /// This rank's place.

@@ -33,5 +33,6 @@ pub use probe::{Ucx, libraries_in_use, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
-    GpuChoice, GpuPath, SETTINGS, Setting, SettingError, Settings, SharedMemory, TransportChoice,
+    GpuChoice, GpuPath, HierarchyChoice, SETTINGS, Setting, SettingError, Settings, SharedMemory,
+    TransportChoice,
 };

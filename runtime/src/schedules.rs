@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use hetccl_core::algorithms::Algorithm;
-use hetccl_core::{Call, Choices, Collective, Schedule, select};
+use hetccl_core::{Call, Collective, Layout, Schedule, cost, payload_bytes, select};
 use rustc_hash::FxHashMap;
+
+use crate::settings::{HierarchyChoice, Settings};
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
@@ -52,7 +54,7 @@ impl Schedules {
         &mut self,
         call: &Call,
         element_bytes: usize,
-        choices: &Choices,
+        settings: &Settings,
     ) -> Option<(&'static Algorithm, Arc<Schedule>)> {
         if let Some(recent) = &self.recent[call.collective as usize]
             && recent.key.element_bytes == element_bytes
@@ -60,7 +62,7 @@ impl Schedules {
         {
             return Some((recent.algorithm, Arc::clone(&recent.schedule)));
         }
-        let (algorithm, schedule) = self.look_up(call, element_bytes, choices)?;
+        let (algorithm, schedule) = self.look_up(call, element_bytes, settings)?;
         let footprint = schedule.footprint_bytes();
         if footprint <= self.limit_bytes / (LARGEST_PART * Collective::ALL.len()) {
             let key = Key { call: call.clone(), element_bytes };
@@ -74,15 +76,18 @@ impl Schedules {
         &mut self,
         call: &Call,
         element_bytes: usize,
-        choices: &Choices,
+        settings: &Settings,
     ) -> Option<(&'static Algorithm, Arc<Schedule>)> {
         let key = Key { call: call.clone(), element_bytes };
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = true;
             return Some((entry.algorithm, Arc::clone(&entry.schedule)));
         }
-        let algorithm = select(call, element_bytes, choices)?;
-        let schedule = Arc::new((algorithm.build)(call));
+        let (algorithm, chunk) = pick(call, element_bytes, settings)?;
+        let schedule = Arc::new(match chunk {
+            Some(chunk) => (algorithm.build)(&Call { chunk, ..call.clone() }),
+            None => (algorithm.build)(call),
+        });
         let footprint = schedule.footprint_bytes() + size_of::<(Key, Entry)>();
         if footprint <= self.limit_bytes / LARGEST_PART {
             self.make_room(footprint);
@@ -114,6 +119,36 @@ impl Schedules {
     }
 }
 
+/// The algorithm of a call, and its chunk where that is not the call's own. Only what all ranks agree on is looked at.
+fn pick(
+    call: &Call,
+    element_bytes: usize,
+    settings: &Settings,
+) -> Option<(&'static Algorithm, Option<usize>)> {
+    let table =
+        || select(call, element_bytes, &settings.choices).map(|algorithm| (algorithm, None));
+    if call.topology.is_none() || settings.choices.is_forced(call.collective) {
+        return table();
+    }
+    let choice = match settings.hierarchy {
+        HierarchyChoice::Off => None,
+        HierarchyChoice::On => cost::choose_grouped(call, element_bytes),
+        // Ranks that see only their own blocks can't estimate the same time.
+        HierarchyChoice::Auto
+            if matches!(call.layout, Layout::Blocks { .. })
+                && payload_bytes(call, element_bytes) == 0 =>
+        {
+            None
+        }
+        HierarchyChoice::Auto => cost::choose(call, element_bytes),
+    };
+    match choice {
+        // The call's chunk is what suits the way of the messages; the model's, what lets phases overlap.
+        Some(choice) => Some((choice.algorithm, Some(choice.chunk.min(call.chunk)))),
+        None => table(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,10 +161,10 @@ mod tests {
     #[test]
     fn a_repeated_call_gets_the_same_schedule() {
         let mut schedules = Schedules::new(1 << 20);
-        let choices = Choices::default();
-        let (_, first) = schedules.get(&call(3), 8, &choices).unwrap();
-        let (_, again) = schedules.get(&call(3), 8, &choices).unwrap();
-        let (_, other) = schedules.get(&call(4), 8, &choices).unwrap();
+        let settings = Settings::default();
+        let (_, first) = schedules.get(&call(3), 8, &settings).unwrap();
+        let (_, again) = schedules.get(&call(3), 8, &settings).unwrap();
+        let (_, other) = schedules.get(&call(4), 8, &settings).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         assert!(!Arc::ptr_eq(&first, &other));
     }
@@ -138,7 +173,7 @@ mod tests {
     fn memory_stays_within_the_bound() {
         let mut schedules = Schedules::new(16 << 10);
         for count in 0..1000 {
-            schedules.get(&call(count), 8, &Choices::default()).unwrap();
+            schedules.get(&call(count), 8, &Settings::default()).unwrap();
             assert!(schedules.footprint_bytes <= 16 << 10);
         }
     }

@@ -67,7 +67,7 @@ words! {
 }
 
 words! {
-    /// Whether ranks of one node share memory for blocking collectives, and how they get it.
+    /// Whether ranks of one node share memory for collectives, and how they get it.
     SharedMemory {
         /// An anonymous file, or a file in `/dev/shm` where that can't be.
         Auto = "auto",
@@ -76,6 +76,18 @@ words! {
         /// A file in `/dev/shm`, or none.
         File = "file",
         /// None: all messages go over the wire.
+        Off = "off",
+    }
+}
+
+words! {
+    /// Whether collectives go by the groups of ranks with one vendor's devices.
+    HierarchyChoice {
+        /// Where a communicator has ranks of more than one vendor, and a model of the cost says that it pays.
+        Auto = "auto",
+        /// Wherever such a schedule can do the call.
+        On = "on",
+        /// Never.
         Off = "off",
     }
 }
@@ -95,6 +107,8 @@ pub struct Settings {
     pub gpus: GpuChoice,
     /// How device buffers reach each other.
     pub gpu_path: GpuPath,
+    /// Whether collectives go by vendor groups.
+    pub hierarchy: HierarchyChoice,
     /// Operations with this many bytes of device buffers and more stay in device memory.
     pub gpu_resident_bytes: usize,
     /// Bytes of messages that begin with a header, where ranks may have device memory.
@@ -128,6 +142,7 @@ impl Default for Settings {
             shared_keep_bytes: 16 << 20,
             gpus: GpuChoice::Auto,
             gpu_path: GpuPath::Auto,
+            hierarchy: HierarchyChoice::Auto,
             gpu_resident_bytes: 256 << 10,
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,
@@ -143,10 +158,10 @@ impl Default for Settings {
     }
 }
 
-/// A numeric setting as front ends register it. The word settings (`transport`, `shared_memory`, `gpus`, `gpu_path` and one
+/// A numeric setting as front ends register it. The word settings (`transport`, `shared_memory`, `gpus`, `gpu_path`, `hierarchy` and one
 /// `<collective>_algorithm` per collective) have lists of their own: [`TransportChoice::NAMES`],
 /// [`SharedMemory::NAMES`], [`GpuChoice::NAMES`],
-/// [`GpuPath::NAMES`] and [`hetccl_core::algorithms::of`].
+/// [`GpuPath::NAMES`], [`HierarchyChoice::NAMES`] and [`hetccl_core::algorithms::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The name, without a front end's prefix.
@@ -284,6 +299,22 @@ impl Settings {
     #[inline]
     pub fn chunk(&self, element_bytes: usize) -> usize {
         (self.chunk_bytes / element_bytes.max(1)).max(1)
+    }
+
+    /// Whether collectives may go by vendor groups.
+    pub fn may_group(&self) -> bool {
+        self.hierarchy != HierarchyChoice::Off
+    }
+
+    /// Whether the user has demanded that some collectives go by groups, however the ranks are placed.
+    pub fn demands_groups(&self) -> bool {
+        self.hierarchy == HierarchyChoice::On || self.choices.needs_groups()
+    }
+
+    /// Whether the user has demanded how a collective is done, so that shared memory's own ways are left alone.
+    #[inline]
+    pub fn is_demanded(&self, collective: Collective) -> bool {
+        self.hierarchy == HierarchyChoice::On || self.choices.is_forced(collective)
     }
 
     /// Sets a numeric setting by name.

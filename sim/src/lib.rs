@@ -11,10 +11,13 @@
 //! Communication Challenge for MPP", Parallel Computing 20(3), 1994.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 mod memory;
 mod network;
 mod rank;
 mod simulation;
+pub mod study;
+pub mod timed;
 
 pub use memory::{Arithmetic, Memory};
 pub use simulation::{Config, Failure, Loss, Outcome, RankResult, Simulation};

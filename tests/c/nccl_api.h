@@ -19,6 +19,27 @@ typedef struct {
     int collnet, cta_policy, shrink_share, nvls_ctas;
 } ncclConfig_t;
 
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga;
+    const char *algorithms;
+    int force, policy;
+    unsigned long long tag;
+    void *launched;
+} ncclCollConfig_t;
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int rank, ranks, device, nvml_device;
+    _Bool device_api, multimem;
+    int gin, lsa_teams;
+    _Bool host_rma;
+    int railed_gin;
+    unsigned long long hash, later[16];
+} ncclCommProperties_t;
+
 enum { ncclSuccess, ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError, ncclInProgress };
 enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg };
 enum { ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes };
@@ -50,6 +71,16 @@ int ncclGroupStart(void);
 int ncclGroupEnd(void);
 int ncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
 int pncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
+int ncclAllReduceConfig(const void *, void *, size_t, int, int, ncclComm_t, stream_t, const ncclCollConfig_t *);
+int ncclAllGatherConfig(const void *, void *, size_t, int, ncclComm_t, stream_t, const ncclCollConfig_t *);
+int ncclCommMemStats(ncclComm_t, int, unsigned long long *);
+int ncclCommQueryProperties(ncclComm_t, ncclCommProperties_t *);
+int ncclCommSuspend(ncclComm_t, int);
+int ncclCommRevoke(ncclComm_t, int);
+int ncclCommGrow(ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig_t *);
+int ncclCommGetUniqueId(ncclComm_t, ncclUniqueId *);
+int ncclSignal(int, int, int, unsigned, ncclComm_t, stream_t);
+int ncclParamBind(void **, const char *);
 int ncclReduce(const void *, void *, size_t, int, int, int, ncclComm_t, stream_t);
 int ncclReduceScatter(const void *, void *, size_t, int, int, ncclComm_t, stream_t);
 int ncclBroadcast(const void *, void *, size_t, int, int, ncclComm_t, stream_t);

@@ -40,6 +40,8 @@ struct Case<'a> {
     transport: &'a str,
     parameters: &'a [&'a str],
     environment: &'a [(&'a str, &'a str)],
+    /// The driver that each rank has, or `host` for none; empty: all ranks have all drivers.
+    vendors: &'a [&'a str],
 }
 
 impl Default for Case<'_> {
@@ -51,6 +53,7 @@ impl Default for Case<'_> {
             transport: "ucx",
             parameters: &[],
             environment: &[],
+            vendors: &[],
         }
     }
 }
@@ -71,6 +74,9 @@ impl Case<'_> {
             .env("HETCCL_EMULATOR_KERNELS", &emulation.kernels)
             .env("HETCCL_EMULATOR_FAULTS", &emulation.faults)
             .envs(self.environment.iter().copied());
+        if !self.vendors.is_empty() {
+            emulate::by_vendor(&mut command, self.vendors);
+        }
         command.arg(program).args(arguments);
         Some(command::output(&mut command).unwrap_or_else(|error| panic!("{error:#}")))
     }
@@ -168,6 +174,59 @@ fn one_device() {
         let memory = (memory, memory);
         Case { ranks: 3, memory, environment: &only(vendor), ..Case::default() }.check();
     }
+}
+
+/// Ranks that see one vendor's device each, or none: collectives go by groups, whatever their size.
+#[test]
+fn vendor_groups() {
+    let on = ["coll_hetccl_hierarchy", "on"];
+    for (memory, mode, transport) in [
+        ("cuda,rocm", "blocking", "ucx"),
+        ("cuda,cuda,rocm", "persistent", "pml"),
+        ("cuda,cuda,cuda,rocm,rocm", "nonblocking", "ucx"),
+        ("cuda,rocm,host,cuda,rocm,host", "blocking", "ucx"),
+    ] {
+        let vendors: Vec<&str> = memory.split(',').collect();
+        let case = Case {
+            ranks: vendors.len(),
+            memory: (memory, memory),
+            mode,
+            transport,
+            parameters: &on,
+            vendors: &vendors,
+            ..Case::default()
+        };
+        let held = case.check();
+        println!("groups of {memory}, {mode}: {held} checks held");
+    }
+    // All operations and datatypes, user functions that do not commute among them; bits that differ between ranks.
+    let vendors = ["cuda", "rocm", "host", "cuda", "rocm", "cuda"];
+    for program in ["operations", "groups_agree"] {
+        let case =
+            Case { ranks: vendors.len(), parameters: &on, vendors: &vendors, ..Case::default() };
+        let Some(output) = case.output(program, &[]) else { return };
+        assert!(output.status.success(), "{program}\n{}", command::tail(&output));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let held = text.lines().filter(|line| line.starts_with("ok ")).count();
+        assert!(held > 10, "{program}: only {held} checks\n{text}");
+    }
+}
+
+/// Without a demand the cost model decides: groups where they pay, and never where they are forbidden.
+#[test]
+fn groups_are_chosen_where_they_pay() {
+    let vendors = ["cuda", "cuda", "rocm", "host"];
+    let told = |hierarchy| {
+        let parameters = ["coll_hetccl_hierarchy", hierarchy, "coll_hetccl_verbose", "2"];
+        let case = Case { ranks: 4, parameters: &parameters, vendors: &vendors, ..Case::default() };
+        let output = case.output("demo", &["3"])?;
+        assert!(output.status.success(), "{hierarchy}\n{}", command::tail(&output));
+        Some(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (Some(auto), Some(off)) = (told("auto"), told("off")) else { return };
+    assert!(auto.contains("allreduce algorithm=hetero path=ucx bytes=1048576"), "{auto}");
+    assert!(auto.contains("allreduce algorithm=recursive_doubling path=ucx bytes=64"), "{auto}");
+    assert!(!off.contains("algorithm=hetero"), "{off}");
 }
 
 #[test]

@@ -70,6 +70,11 @@ fn held(what: &str, output: &std::process::Output) -> usize {
 
 /// One process a rank, of these vendors.
 fn processes(vendors: &[&str], count: usize) {
+    processes_by("auto", vendors, count);
+}
+
+/// The same, with collectives by vendor groups or not.
+fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
     static FILES: AtomicU32 = AtomicU32::new(0);
     setting();
     let number = FILES.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +88,8 @@ fn processes(vendors: &[&str], count: usize) {
             let numbers = [rank.to_string(), vendors.len().to_string()];
             let [rank, size] = numbers;
             let arguments = ["rank".to_owned(), rank, size, file.clone(), count.to_string()];
-            start(vendor, &arguments).spawn().expect("the program was compiled")
+            let mut start = start(vendor, &arguments);
+            start.env("HETCCL_HIERARCHY", hierarchy).spawn().expect("the program was compiled")
         })
         .collect();
     let mut sum = 0;
@@ -92,7 +98,7 @@ fn processes(vendors: &[&str], count: usize) {
         sum += held(&format!("rank {rank} of {vendors:?}, count {count}"), &output);
     }
     let _ = std::fs::remove_file(&file);
-    println!("{vendors:?}, count {count}: {sum} checks held");
+    println!("{vendors:?}, count {count}, hierarchy {hierarchy}: {sum} checks held");
 }
 
 /// All ranks in one thread.
@@ -120,9 +126,9 @@ fn rocm_ranks() {
 
 #[test]
 fn both_vendors() {
-    processes(&["cuda", "rocm"], 100);
+    processes_by("off", &["cuda", "rocm"], 100);
     processes(&["rocm", "cuda", "cuda"], 40_000);
-    processes(&["cuda", "rocm", "cuda", "rocm", "cuda", "rocm"], 33);
+    processes_by("on", &["cuda", "rocm", "cuda", "rocm", "cuda"], 33);
 }
 
 #[test]
@@ -149,11 +155,12 @@ fn exports_are_those_of_the_lists() {
         let mut nm = Command::new("nm");
         let text = command::capture(nm.args(["-D", "--defined-only"]).arg(&path));
         let text = text.unwrap_or_else(|error| panic!("{error:#}"));
-        let found: BTreeSet<String> = text
+        let mut found: BTreeSet<String> = text
             .lines()
             .filter_map(|line| line.split_whitespace().last())
             .map(str::to_owned)
             .collect();
+        assert!(found.remove("hetccl_version"), "{library} does not say whose it is");
         assert_eq!(found, wanted, "{library}");
         let mut readelf = Command::new("readelf");
         let dynamic = command::capture(readelf.arg("-d").arg(&path));

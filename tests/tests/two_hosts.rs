@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use hetccl_tests::{TRANSPORTS, prefix, program};
-use xtask::command;
 use xtask::mpi::{self, Library};
+use xtask::{command, emulate, kernels};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const NETWORK: &str = "10.213.47.0/24";
@@ -106,17 +106,50 @@ fn the_demo_runs_across_two_hosts() {
         let mut mpirun = mpi::mpirun(Library::Hetccl { prefix, transport }, 4, LIMIT);
         // Both hosts are this machine, which could share memory.
         mpirun.args(["--mca", "coll_hetccl_shared_memory", "off"]);
-        let output = command::output(&mut across(&hosts, &mpirun, &program)).unwrap();
+        let mut across = across(&hosts, &mpirun);
+        // The results matter here, not the times.
+        across.arg(&program).arg("10");
+        let output = command::output(&mut across).unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let right = text.matches("\"ok\": true").count();
         assert!(output.status.success() && right > 40, "{transport}\n{}", command::tail(&output));
         assert!(!text.contains("\"ok\": false"), "{text}");
         println!("two hosts over {transport}: {right} results right");
     }
+    vendor_groups(&hosts, prefix);
 }
 
-/// The same command, started on the first host, with two ranks on each.
-fn across(hosts: &Hosts, mpirun: &Command, program: &Path) -> Command {
+/// Ranks with emulated CUDA and ROCm devices and without any, two groups on either host: collectives by groups, over TCP.
+fn vendor_groups(hosts: &Hosts, prefix: &Path) {
+    let vendors = ["cuda", "cuda", "rocm", "host"];
+    let libraries = emulate::libraries().unwrap_or_else(|error| panic!("{error:#}"));
+    let kernels = kernels::host_library().unwrap_or_else(|error| panic!("{error:#}"));
+    let mut mpirun = mpi::mpirun(Library::Hetccl { prefix, transport: "ucx" }, 4, LIMIT);
+    mpirun.args(["--mca", "coll_hetccl_hierarchy", "on"]);
+    mpirun.args(["--mca", "coll_hetccl_verbose", "2"]);
+    // One kernel serves both hosts, which could open each other's device memory.
+    mpirun.args(["--mca", "coll_hetccl_gpu_path", "staging"]);
+    mpirun.args(["--mca", "coll_hetccl_gpu_ring_bytes", "0"]);
+    mpirun.env("LD_LIBRARY_PATH", emulate::library_path(&libraries));
+    mpirun.env("HETCCL_EMULATOR_KERNELS", kernels);
+    let mut across = across(hosts, &mpirun);
+    for name in ["LD_LIBRARY_PATH", "HETCCL_EMULATOR_KERNELS", "VENDORS"] {
+        across.args(["-x", name]);
+    }
+    emulate::by_vendor(&mut across, &vendors);
+    let memory = vendors.join(",");
+    across.arg(program("device")).args([&memory, &memory, "blocking", "5", "40000"]);
+    let output = command::output(&mut across).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let held = text.lines().filter(|line| line.starts_with("ok ")).count();
+    assert!(output.status.success() && held > 60, "{held} checks held\n{}", command::tail(&output));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("allreduce algorithm=hetero"), "{told}");
+    println!("vendor groups on two hosts: {held} checks held");
+}
+
+/// The same command, started on the first host, with two ranks on each; the program is to be added.
+fn across(hosts: &Hosts, mpirun: &Command) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &hosts.names[0], "unshare", "--uts", "sh", "-c"]);
     let line = format!("hostname {}; exec \"$@\"", hosts.names[0]);
@@ -133,7 +166,5 @@ fn across(hosts: &Hosts, mpirun: &Command, program: &Path) -> Command {
     command.args(["--mca", "btl_tcp_if_include", NETWORK, "--mca", "oob_tcp_if_include", NETWORK]);
     // One kernel serves both hosts: without this UCX would find shared memory between them.
     command.env("UCX_TLS", "tcp,self").args(["-x", "UCX_TLS"]);
-    // The results matter here, not the times.
-    command.arg(program).arg("10");
     command
 }

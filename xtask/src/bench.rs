@@ -31,7 +31,7 @@ pub struct Args {
     /// What carries hetccl's messages: auto, ucx or pml
     #[arg(long, default_value = "auto")]
     pub transport: String,
-    /// Leave MPICH out: with more ranks than cores it takes milliseconds a call
+    /// Leave MPICH out
     #[arg(long)]
     pub without_mpich: bool,
     /// Print the points as JSON, instead of a table

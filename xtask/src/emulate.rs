@@ -105,6 +105,22 @@ pub fn libraries() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Lets each rank of an `mpirun`, to which the program is still to be added, see the devices of its vendor alone: `cuda`, `rocm`,
+/// `level-zero`, or `host` for none.
+pub fn by_vendor(mpirun: &mut Command, vendors: &[&str]) {
+    mpirun.env("VENDORS", vendors.join(" ")).args(["sh", "-c", BY_VENDOR, "sh"]);
+}
+
+/// Starts a program with the driver of the rank's vendor alone; `$VENDORS` has one word a rank.
+const BY_VENDOR: &str = r#"
+set_vendor() { shift "$OMPI_COMM_WORLD_RANK"; vendor=$1; }
+set_vendor $VENDORS
+[ "$vendor" = cuda ] || export HETCCL_EMULATOR_CUDA_DEVICES=0
+[ "$vendor" = rocm ] || export HETCCL_EMULATOR_HIP_DEVICES=0
+[ "$vendor" = level-zero ] || export HETCCL_EMULATOR_LEVEL_ZERO_DEVICES=0
+exec "$@"
+"#;
+
 /// What LD_LIBRARY_PATH must be for programs to find the drivers first.
 pub fn library_path(folder: &Path) -> String {
     match std::env::var("LD_LIBRARY_PATH") {

@@ -18,6 +18,8 @@ pub mod nccl;
 pub mod plot;
 pub mod python;
 pub mod setup;
+pub mod simulate;
 pub mod spirv;
 pub mod test;
 pub mod ucx_cuda;
+pub mod vendor;

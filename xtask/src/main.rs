@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, debian13, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test,
+    bench, debian13, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, simulate,
+    test, vendor,
 };
 
 /// hetccl's developer commands
@@ -40,12 +41,16 @@ enum Task {
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
     TestLeaks,
+    /// Load NVIDIA's own NCCL from PyPI beside hetccl's and compare answers to bad input
+    TestVendor,
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
     Emulate(emulate::Args),
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
+    /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
+    Simulate(simulate::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -87,9 +92,14 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestDebian13(args) => passed(debian13::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
+        Task::TestVendor => passed(vendor::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Nccl => {
             println!("{}", nccl::libraries()?.display());
+            ExitCode::SUCCESS
+        }
+        Task::Simulate(args) => {
+            simulate::run(&args)?;
             ExitCode::SUCCESS
         }
         Task::Emulate(args) => passed(emulate::run(&args)?),

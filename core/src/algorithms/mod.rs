@@ -16,6 +16,7 @@ mod alltoall;
 mod barrier;
 mod bcast;
 mod gather;
+pub mod hetero;
 mod inter;
 mod neighbor;
 pub(crate) mod patterns;
@@ -112,6 +113,19 @@ pub const ALGORITHMS: &[&Algorithm] = &[
     &scan::recursive_doubling::ALGORITHM,
     &scatter::binomial::ALGORITHM,
     &scatter::linear::ALGORITHM,
+    &hetero::allgather::ALGORITHM,
+    &hetero::allreduce::ALGORITHM,
+    &hetero::allreduce::CELLS,
+    &hetero::allreduce_latency::ALGORITHM,
+    &hetero::alltoall::ALGORITHM,
+    &hetero::barrier::ALGORITHM,
+    &hetero::bcast::ALGORITHM,
+    &hetero::chain::BCAST,
+    &hetero::chain::REDUCE,
+    &hetero::gather::ALGORITHM,
+    &hetero::reduce::ALGORITHM,
+    &hetero::reduce_scatter::ALGORITHM,
+    &hetero::scatter::ALGORITHM,
     &inter::allgather::ALGORITHM,
     &inter::allreduce::ALGORITHM,
     &inter::alltoall::ALGORITHM,

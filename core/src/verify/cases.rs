@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::{Block, Call, Collective, Group, Layout, Neighbours, Root};
+use crate::topology::{Device, Hierarchy, Network, NodeKind, Place, Topology, Vendor};
 use crate::types::Rank;
 
 /// What varies between cases of one collective and size.
@@ -31,7 +32,77 @@ impl Variant {
 
 /// The calls of all ranks of an intra-communicator. Neighbourhoods are cartesian for even seeds, graphs for odd ones.
 pub fn intra(collective: Collective, size: usize, variant: &Variant) -> Vec<Call> {
-    (0..size).map(|rank| intra_call(collective, rank, size, variant)).collect()
+    let topology = Arc::new(Hierarchy::new(machine(size, variant.seed)));
+    let with_topology = |call| Call { topology: Some(Arc::clone(&topology)), ..call };
+    (0..size).map(|rank| with_topology(intra_call(collective, rank, size, variant))).collect()
+}
+
+/// A machine for so many ranks: the seed decides nodes, vendors, cards and how ranks are placed.
+///
+/// Among them are nodes of one rank, unequal vendor groups, two vendors in one node, host ranks, several ranks on one device, cards of
+/// unequal rate, and ranks placed in turn.
+pub fn machine(size: usize, seed: u64) -> Topology {
+    let hash = |salt: u64| mix(seed, salt);
+    let device = |vendor, nic| Device {
+        vendor,
+        pcie_mb_s: 25_000,
+        fabric_mb_s: if vendor == Vendor::Nvidia { 300_000 } else { 0 },
+        reduce_mb_s: 200_000,
+        copy_mb_s: 200_000,
+        launch_ns: 2_000,
+        nic,
+        gpu_direct: vendor == Vendor::Nvidia || seed.is_multiple_of(2),
+    };
+    let vendors = [Vendor::Nvidia, Vendor::Amd, Vendor::Host];
+    let most = 1 + hash(1) % 3;
+    // The last kind is mixed: a device of each vendor and one more of the first.
+    let mixed = [Vendor::Nvidia, Vendor::Amd, Vendor::Host, Vendor::Nvidia];
+    let lists: Vec<Vec<Device>> = match seed % 5 {
+        1 => vec![mixed[..2 + (hash(2) % 3) as usize].iter().map(|&v| device(v, 0)).collect()],
+        _ => vendors[..most as usize]
+            .iter()
+            .map(|&vendor| {
+                (0..1 + hash(vendor as u64 + 3) % 4)
+                    .map(|i| device(vendor, (i % 2) as u16))
+                    .collect()
+            })
+            .collect(),
+    };
+    let kinds: Vec<NodeKind> = lists
+        .into_iter()
+        .enumerate()
+        .map(|(i, devices)| NodeKind {
+            name: format!("kind{i}"),
+            nics: vec![12_000, 12_000 * (1 + hash(7) % 2) as u32],
+            devices,
+            host_mb_s: 80_000,
+            latency_ns: 1_500,
+            cross_vendor_peer: seed.is_multiple_of(3),
+        })
+        .collect();
+    let network = Network { latency_ns: 3_000, overhead_ns: 300, eager_bytes: 8_192 };
+    let mut topology = Topology { network, kinds, nodes: Vec::new(), places: Vec::new() };
+    let per_device = 1 + hash(8) % 2;
+    while topology.places.len() < size {
+        let (node, kind) = (topology.nodes.len(), hash(20 + topology.nodes.len() as u64));
+        let kind = kind as usize % topology.kinds.len();
+        topology.nodes.push(kind as u16);
+        for device in 0..topology.kinds[kind].devices.len() {
+            let place = Place { node: node as u32, device: device as u16 };
+            topology.places.extend((0..per_device).map(|_| place));
+        }
+    }
+    topology.places.truncate(size);
+    if hash(9).is_multiple_of(3) {
+        let stride = (1..size).rev().find(|&s| gcd(s, size) == 1).unwrap_or(1).div_ceil(2).max(1);
+        let stride = if gcd(stride, size) == 1 { stride } else { 1 };
+        topology.places = (0..size).map(|i| topology.places[i * stride % size]).collect();
+    }
+    topology
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn intra_call(collective: Collective, rank: usize, size: usize, v: &Variant) -> Call {

@@ -30,6 +30,7 @@ const LAZY_PEER_ACCESS: u32 = 1;
 /// What the rest of the crate knows of this vendor.
 pub(crate) const VENDOR: Description = Description {
     name: "CUDA",
+    maker: hetccl_core::topology::Vendor::Nvidia,
     memory: MemoryType::Cuda,
     managed: MemoryType::CudaManaged,
     peer_memory_module: Some("nvidia_peermem"),
@@ -349,6 +350,8 @@ impl Driver for Cuda {
                 sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()),
             )?;
         }
+        // Otherwise its first launch may load it, and wait for all streams then.
+        result::load_function(function.expose_provenance())?;
         Ok(Function(function.expose_provenance()))
     }
 

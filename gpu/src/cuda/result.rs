@@ -77,6 +77,21 @@ pub(super) fn load() -> Result<(), Error> {
     }
 }
 
+/// Loads a function's code to the device, where the driver has a call for that (CUDA 12.4); older ones do it when it is looked up
+/// or first launched.
+///
+/// # Errors
+/// Of the driver.
+pub(super) fn load_function(function: usize) -> Result<(), Error> {
+    type FuncLoad = unsafe extern "C" fn(usize) -> CUresult;
+    // SAFETY: `load` has loaded the library for good; this is another reference to it.
+    let Ok(library) = (unsafe { Library::new(LIBRARY) }) else { return Ok(()) };
+    // SAFETY: `CUresult cuFuncLoad(CUfunction)`.
+    let Ok(call) = (unsafe { library.get::<FuncLoad>(b"cuFuncLoad") }) else { return Ok(()) };
+    // SAFETY: the caller's function comes from this driver; its context is current.
+    check("cuFuncLoad", unsafe { call(function) })
+}
+
 /// # Errors
 /// Every status but success.
 #[inline]

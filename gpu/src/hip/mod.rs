@@ -28,6 +28,7 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(
 /// What the rest of the crate knows of this vendor.
 pub(crate) const VENDOR: Description = Description {
     name: "ROCm",
+    maker: hetccl_core::topology::Vendor::Amd,
     memory: MemoryType::Rocm,
     managed: MemoryType::RocmManaged,
     peer_memory_module: Some("amdgpu"),

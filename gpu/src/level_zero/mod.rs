@@ -34,6 +34,7 @@ use sys::{Head, LevelZero as Library};
 /// What the rest of the crate knows of this vendor.
 pub(crate) const VENDOR: Description = Description {
     name: "Level Zero",
+    maker: hetccl_core::topology::Vendor::Intel,
     memory: MemoryType::LevelZero,
     managed: MemoryType::LevelZeroManaged,
     peer_memory_module: None,

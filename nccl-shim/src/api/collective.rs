@@ -12,7 +12,9 @@ use std::sync::Arc;
 use hetccl_core::Collective;
 use hetccl_runtime::Direction;
 
-use crate::abi::{AVERAGE, CommHandle, Element, OPERATIONS, SCALAR_DEVICE, StreamHandle};
+use crate::abi::{
+    AVERAGE, CONFIG_MAGIC, CollConfig, CommHandle, Element, OPERATIONS, SCALAR_DEVICE, StreamHandle,
+};
 use crate::comm::{self, Comm};
 use crate::operation::{CollectiveWork, Reduce, Scalar, Work};
 use crate::{Failure, group};
@@ -90,6 +92,39 @@ impl Asked {
     }
 }
 
+/// Looks at the configuration of one collective. What it says of NCCL's kernels means nothing here.
+///
+/// # Safety
+/// Null, or a structure of as many bytes as its first field says.
+pub unsafe fn check_config(config: *const CollConfig) -> Result<(), Failure> {
+    if config.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise: every version has these.
+    let (size, magic, algorithms, force) =
+        unsafe { ((*config).size, (*config).magic, (*config).algorithms, (*config).force) };
+    if magic != CONFIG_MAGIC || size < std::mem::offset_of!(CollConfig, tag) {
+        return Err(Failure::argument(
+            "the configuration was not made with NCCL_COLLCONFIG_INITIALIZER (its magic number or size is wrong)",
+        ));
+    }
+    // SAFETY: a string of the program's.
+    let asks = !algorithms.is_null() && unsafe { algorithms.read() } != 0;
+    if asks && force != 0 {
+        return Err(Failure::usage(
+            "hetccl does not have NCCL's algorithms to choose from: leave algSelection empty, or set forceAlgSelection to 0",
+        ));
+    }
+    // SAFETY: the structure is large enough to have it.
+    if size >= size_of::<CollConfig>() && !unsafe { (*config).launched }.is_null() {
+        return Err(Failure::usage(
+            "hetccl launches no kernel whose start could be recorded: leave launchCompletionEvent empty, and record an event \
+             on the stream after the call",
+        ));
+    }
+    Ok(())
+}
+
 /// Lets an open group know of a failure.
 fn noted(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     body().inspect_err(group::note)
@@ -110,7 +145,10 @@ fn reduction(comm: &Comm, op: c_int, datatype: c_int) -> Result<Reduce, Failure>
         return Ok(Reduce::Plain(op));
     }
     if op == AVERAGE {
-        return Ok(Reduce::Average);
+        return match &comm.live()?.weights {
+            Some(weights) => weights.average(Element::from_number(datatype)?),
+            None => Ok(Reduce::Average),
+        };
     }
     let operations =
         comm.live()?.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, NO_COLOR, UniqueId};
+use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, NO_COLOR, Properties, UniqueId};
 use crate::comm::{self, Comm, Live};
+use crate::delegate::{self, Kept, agree, calls};
 use crate::engine::{Command, Exchange};
 use crate::group::{self, Making};
-use crate::init::{self, CARD_BYTES, Card, Seat};
-use crate::{Failure, Library, log, meeting};
+use crate::init::{self, CARD_BYTES, Card, Joined, Seat};
+use crate::{Failure, Library, log, meeting, settings};
 
 /// NCCL's version that `libnccl.so.2` answers, and that of `librccl.so.1`.
 const NCCL_VERSION: c_int = 23203;
@@ -60,8 +61,14 @@ pub unsafe fn ids<'a>(ids: *const UniqueId, len: c_int) -> Result<&'a [UniqueId]
 
 /// Whether the caller does not wait.
 unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
+    // It overrules the configuration, as in NCCL.
+    let setting = match settings::variable("NCCL_COMM_BLOCKING").as_deref() {
+        Some("0") => Some(true),
+        Some("1") => Some(false),
+        _ => None,
+    };
     if config.is_null() {
-        return Ok(false);
+        return Ok(setting.unwrap_or(false));
     }
     // SAFETY: the caller's promise: at least the first fields, which every version has.
     let config = unsafe { config.read() };
@@ -70,6 +77,9 @@ unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
             "the configuration was not made with NCCL_CONFIG_INITIALIZER (its magic number or size is wrong)",
         ));
     }
+    if let Some(setting) = setting {
+        return Ok(setting);
+    }
     match config.blocking {
         0 => Ok(true),
         1 | c_int::MIN => Ok(false),
@@ -77,27 +87,43 @@ unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
     }
 }
 
-/// Registers a communicator and makes it now or at the end of the group.
+/// Registers a communicator and makes it now or at the end of the group. `make` is told whether it is still wanted.
 unsafe fn begin(
     place: *mut CommHandle,
     comm: Arc<Comm>,
-    make: impl FnOnce() -> Result<Live, Failure> + Send + 'static,
+    make: impl FnOnce(&dyn Fn() -> bool) -> Result<Joined, Failure> + Send + 'static,
 ) -> Result<(), Failure> {
-    let handle = comm::register(comm.clone());
+    let (number, handle) = comm::register(comm.clone());
     // SAFETY: the caller's promise.
-    unsafe { put(place, "the communicator", handle)? };
+    unsafe { put(place, "the communicator", number)? };
     let made = comm.clone();
+    let address = number.addr();
     let outcome = group::make(Making {
         comm,
         make: Box::new(move || {
+            let joined = make(&|| comm::is_known(address));
             // Set once, here.
-            let _ = made.made.set(make());
+            let _ = made.made.set(match joined {
+                Ok(Joined::Own(live)) => Ok(*live),
+                Ok(Joined::Vendor(comm)) => {
+                    handle.hand_on(comm);
+                    comm::forget_number(address);
+                    Err(Failure::new(Code::Success, "calls go to the vendor's library"))
+                }
+                Err(failure) => {
+                    // Nobody waits for the failure of a nonblocking call: it is asked for later.
+                    if made.nonblocking {
+                        log::failed("ncclCommInitRank", &failure.text);
+                    }
+                    Err(failure)
+                }
+            });
         }),
     });
     if let Err(failure) = &outcome
         && failure.code != Code::InProgress
     {
-        comm::forget(handle);
+        comm::forget(number);
         // SAFETY: as above.
         unsafe { put(place, "the communicator", std::ptr::null_mut())? };
     }
@@ -127,7 +153,12 @@ pub unsafe fn init_rank(
     let ids = ids.to_vec();
     let comm = Comm::new(library, device, nonblocking);
     // SAFETY: the caller's promise.
-    unsafe { begin(place, comm, move || init::join(library, device, &ids, rank, size)) }
+    unsafe {
+        let config = Kept::copy(config);
+        begin(place, comm, move |wanted| {
+            init::join(library, device, &ids, (rank, size), config, wanted)
+        })
+    }
 }
 
 pub unsafe fn init_all(
@@ -149,7 +180,9 @@ pub unsafe fn init_all(
         let comm = Comm::new(library, device, false);
         // SAFETY: the caller's promise: room for as many handles.
         unsafe {
-            begin(comms.add(rank), comm, move || init::join(library, device, &[id], rank, size))
+            begin(comms.add(rank), comm, move |wanted| {
+                init::join(library, device, &[id], (rank, size), None, wanted)
+            })
         }
     });
     if let Err(failure) = &begun {
@@ -173,6 +206,27 @@ fn exchange(parent: &Live, members: Vec<usize>, own: Vec<u8>) -> Result<Vec<Vec<
 }
 
 pub unsafe fn split(
+    library: Library,
+    handle: CommHandle,
+    color: c_int,
+    key: c_int,
+    place: *mut CommHandle,
+    config: *const Config,
+) -> Result<c_int, Failure> {
+    if let Some(vendor) = delegate::vendor_comm(handle) {
+        // SAFETY: the caller's promise.
+        return unsafe { calls::split(library, vendor, color, key, place, config) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { split_own(handle, color, key, place, config) }.map(done)
+}
+
+/// The code of what hetccl has done itself.
+fn done(_: ()) -> c_int {
+    Code::Success as c_int
+}
+
+unsafe fn split_own(
     handle: CommHandle,
     color: c_int,
     key: c_int,
@@ -194,12 +248,13 @@ pub unsafe fn split(
     let secret = live.secret;
     /// Color, key and card of every rank of the parent.
     type Answers = Vec<(c_int, c_int, Card)>;
+    let asked = parent.clone();
     let ask = move || -> Result<(Seat, Answers), Failure> {
         let seat = init::sit(library, device)?;
         let mut own = color.to_le_bytes().to_vec();
         own.extend_from_slice(&key.to_le_bytes());
         own.extend_from_slice(&seat.card.to_bytes());
-        let all = exchange(parent.live()?, (0..size).collect(), own)?;
+        let all = exchange(asked.live()?, (0..size).collect(), own)?;
         let word = |bytes: &[u8], from: usize| {
             c_int::from_le_bytes(std::array::from_fn(|i| bytes[from + i]))
         };
@@ -224,7 +279,10 @@ pub unsafe fn split(
         };
         return group::make(making);
     }
-    let make = move || {
+    // SAFETY: the caller's promise.
+    let config = unsafe { Kept::copy(config) };
+    let lent = parent.clone();
+    let make = move |wanted: &dyn Fn() -> bool| {
         let (seat, all) = ask()?;
         let mut members: Vec<(c_int, usize, Card)> = all
             .iter()
@@ -234,20 +292,63 @@ pub unsafe fn split(
             .collect();
         members.sort_by_key(|&(key, rank, _)| (key, rank));
         let own = members.iter().position(|&(_, member, _)| member == rank).unwrap_or(0);
+        let ranks = members.iter().map(|&(_, member, _)| member).collect();
         let cards: Vec<Card> = members.into_iter().map(|(.., card)| card).collect();
-        init::start(seat, own, &cards, secret)
+        let gather = |own| exchange(lent.live()?, ranks, own);
+        let vendor_id = agree::agree(library, own, &cards, gather)?;
+        seat.take((own, &cards), vendor_id, secret, config, wanted)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(place, comm, make) }
 }
 
 pub unsafe fn shrink(
+    library: Library,
     handle: CommHandle,
     excluded: *const c_int,
     excluded_len: c_int,
     place: *mut CommHandle,
     config: *const Config,
-    _flags: c_int,
+    flags: c_int,
+) -> Result<c_int, Failure> {
+    if let Some(vendor) = delegate::vendor_comm(handle) {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            calls::shrink(library, vendor, excluded, excluded_len, place, config, flags)
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { shrink_own(handle, excluded, excluded_len, place, config) }.map(done)
+}
+
+pub unsafe fn grow(
+    library: Library,
+    handle: CommHandle,
+    size: c_int,
+    id: *const UniqueId,
+    rank: c_int,
+    place: *mut CommHandle,
+    config: *const Config,
+) -> Result<c_int, Failure> {
+    let vendor = delegate::vendor_comm(handle);
+    // A new rank has no communicator yet; its id is the vendor's own.
+    if vendor.is_some() || (handle.is_null() && calls::has(library, c"ncclCommGrow")) {
+        let vendor = vendor.unwrap_or(std::ptr::null_mut());
+        // SAFETY: the caller's promise.
+        return unsafe { calls::grow(library, vendor, size, id, rank, place, config) };
+    }
+    comm::find(handle)?;
+    Err(Failure::usage(
+        "hetccl's communicators can't grow: make a larger one with ncclGetUniqueId and ncclCommInitRank on all ranks",
+    ))
+}
+
+unsafe fn shrink_own(
+    handle: CommHandle,
+    excluded: *const c_int,
+    excluded_len: c_int,
+    place: *mut CommHandle,
+    config: *const Config,
 ) -> Result<(), Failure> {
     let parent = comm::find(handle)?;
     let live = parent.live()?;
@@ -275,19 +376,27 @@ pub unsafe fn shrink(
     let (rank, secret) = (live.rank, live.secret);
     let (library, device) = (parent.library, parent.device);
     let comm = Comm::new(library, device, nonblocking);
-    let make = move || {
+    // SAFETY: the caller's promise.
+    let config = unsafe { Kept::copy(config) };
+    let make = move |wanted: &dyn Fn() -> bool| {
         let seat = init::sit(library, device)?;
         let all = exchange(parent.live()?, members.clone(), seat.card.to_bytes())?;
         let cards =
             all.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
         let own = members.iter().position(|&member| member == rank).unwrap_or(0);
-        init::start(seat, own, &cards, secret)
+        let gather = |own| exchange(parent.live()?, members.clone(), own);
+        let vendor_id = agree::agree(library, own, &cards, gather)?;
+        seat.take((own, &cards), vendor_id, secret, config, wanted)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(place, comm, make) }
 }
 
 pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
+    if handle.is_null() {
+        // As NCCL has it, here and in the next ones.
+        return Ok(());
+    }
     let comm = comm::find(handle)?;
     let live = comm.working()?;
     comm.finalized.store(true, Ordering::Release);
@@ -301,25 +410,51 @@ pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
     live.drain()
 }
 
-pub fn destroy(handle: CommHandle) -> Result<(), Failure> {
+pub fn destroy(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
+    if handle.is_null() {
+        return Ok(done(()));
+    }
+    if let Some(code) = calls::end(library, handle, false) {
+        return Ok(code);
+    }
     let comm = comm::find(handle)?;
     comm::forget(handle);
     if let Some(Ok(live)) = comm.made.get() {
         live.close();
     }
-    Ok(())
+    Ok(done(()))
 }
 
-pub fn abort(handle: CommHandle) -> Result<(), Failure> {
+pub fn abort(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
+    if handle.is_null() {
+        return Ok(done(()));
+    }
+    if let Some(code) = calls::end(library, handle, true) {
+        return Ok(code);
+    }
     let comm = comm::find(handle)?;
     comm::forget(handle);
     if let Some(Ok(live)) = comm.made.get() {
         live.abort();
     }
-    Ok(())
+    Ok(done(()))
+}
+
+pub fn revoke(handle: CommHandle) -> Result<(), Failure> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    comm::find(handle)?;
+    Err(Failure::usage(
+        "hetccl's communicators can't be revoked: call ncclCommAbort, and make a new one with ncclCommInitRank",
+    ))
 }
 
 pub unsafe fn async_error(handle: CommHandle, place: *mut c_int) -> Result<(), Failure> {
+    if delegate::is_pending(handle) {
+        // SAFETY: the caller's promise.
+        return unsafe { put(place, "the error", Code::InProgress as c_int) };
+    }
     let comm = comm::find(handle)?;
     let code = match comm.made.get() {
         None => Code::InProgress,
@@ -386,7 +521,11 @@ pub unsafe fn allocate(
     library: Library,
     place: *mut *mut c_void,
     bytes: usize,
-) -> Result<(), Failure> {
+) -> Result<c_int, Failure> {
+    // SAFETY: the caller's promise.
+    if let Some(code) = unsafe { calls::allocate(library, place, bytes) } {
+        return Ok(code);
+    }
     if bytes == 0 {
         return Err(Failure::argument("0 bytes can't be allocated"));
     }
@@ -394,19 +533,22 @@ pub unsafe fn allocate(
     let (_, context) = driver.current()?;
     let memory = driver.allocate(context, bytes)?;
     // SAFETY: the caller's promise.
-    unsafe { put(place, "the memory", std::ptr::with_exposed_provenance_mut(memory)) }
+    unsafe { put(place, "the memory", std::ptr::with_exposed_provenance_mut(memory)) }.map(done)
 }
 
-pub fn free(library: Library, memory: *mut c_void) -> Result<(), Failure> {
+pub fn free(library: Library, memory: *mut c_void) -> Result<c_int, Failure> {
     if memory.is_null() {
-        return Ok(());
+        return Ok(done(()));
+    }
+    if let Some(code) = calls::free(library, memory) {
+        return Ok(code);
     }
     let driver = init::vendor(library).open()?;
     let place = driver.locate(memory.addr());
     let place =
         place.ok_or_else(|| Failure::argument(format!("{memory:?} is not device memory")))?;
     driver.free(place.context, memory.addr());
-    Ok(())
+    Ok(done(()))
 }
 
 pub fn error_text(code: c_int) -> &'static CStr {
@@ -419,10 +561,63 @@ pub fn error_text(code: c_int) -> &'static CStr {
         5 => c"invalid usage (run with NCCL_DEBUG=WARN for details)",
         6 => c"remote process exited or there was a network error",
         7 => c"NCCL operation in progress",
+        8 => c"timeout",
         _ => c"unknown result code",
     }
 }
 
-pub fn last_error() -> *const c_char {
-    log::last_error()
+pub fn last_error(library: Library, handle: CommHandle) -> *const c_char {
+    delegate::last_error(library, handle).unwrap_or_else(log::last_error)
+}
+
+pub unsafe fn memory_statistics(
+    handle: CommHandle,
+    which: c_int,
+    place: *mut u64,
+) -> Result<(), Failure> {
+    let comm = comm::find(handle)?;
+    let all = comm.live()?.device_bytes.load(Ordering::Relaxed) as u64;
+    match which {
+        // Memory that could be suspended, and whether it is.
+        // SAFETY: the caller's promise.
+        0 | 1 => unsafe { put(place, "the statistic", 0) },
+        // Memory that could not, and all.
+        // SAFETY: the caller's promise.
+        2 | 3 => unsafe { put(place, "the statistic", all) },
+        _ => Err(Failure::argument(format!("{which} is no statistic; they go from 0 to 3"))),
+    }
+}
+
+pub unsafe fn properties(handle: CommHandle, place: *mut Properties) -> Result<(), Failure> {
+    let comm = comm::find(handle)?;
+    let live = comm.live()?;
+    if place.is_null() {
+        return Err(Failure::argument("the place for the properties is null"));
+    }
+    // SAFETY: the caller's promise: at least the first three fields.
+    let (size, magic, version) = unsafe { ((*place).size, (*place).magic, (*place).version) };
+    if magic != CONFIG_MAGIC || size < size_of::<Properties>() {
+        return Err(Failure::argument(
+            "the properties were not made with NCCL_COMM_PROPERTIES_INITIALIZER (their magic number or size is wrong)",
+        ));
+    }
+    // SAFETY: the caller's promise: `size` bytes. What later versions add says "no" when it is 0.
+    unsafe { place.cast::<u8>().write_bytes(0, size) };
+    let properties = Properties {
+        size,
+        magic,
+        version,
+        rank: live.rank as c_int,
+        ranks: live.size as c_int,
+        device: comm.device.number as c_int,
+        management_device: -1,
+        device_interface: false,
+        multimem: false,
+        network: 0,
+        lsa_teams: 0,
+        one_sided: false,
+    };
+    // SAFETY: as above.
+    unsafe { place.write(properties) };
+    Ok(())
 }

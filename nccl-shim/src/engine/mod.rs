@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use hetccl_runtime::gpu::Context;
+use hetccl_runtime::gpu::{Context, LoadedKernels};
 use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
@@ -56,10 +56,12 @@ pub(crate) struct Shared {
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     pub(crate) words: Words,
+    /// Loaded by the program's thread before it lets a stream wait.
+    pub(crate) kernels: LoadedKernels,
 }
 
 impl Shared {
-    pub(crate) fn new(words: Words) -> Shared {
+    pub(crate) fn new(words: Words, kernels: LoadedKernels) -> Shared {
         Shared {
             commands: Mutex::default(),
             wake: Condvar::new(),
@@ -67,6 +69,7 @@ impl Shared {
             ended: AtomicU32::new(words.first),
             failure: Mutex::new(None),
             words,
+            kernels,
         }
     }
 

@@ -6,7 +6,6 @@ use hetccl_runtime::{Direction, Mode, Operation, Request};
 
 use super::{Engine, Task};
 use crate::Failure;
-use crate::abi::Code;
 use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Work};
 
 /// A task under way.
@@ -262,9 +261,6 @@ fn queue_scale(
     from: Region,
     into: Region,
 ) -> Result<(), Failure> {
-    let crate::abi::Element::Core(datatype) = element else {
-        return Err(Failure::new(Code::InternalError, "only the runtime's types are scaled"));
-    };
     if into.len_bytes == 0 {
         return Ok(());
     }
@@ -272,11 +268,11 @@ fn queue_scale(
     let change = match scale {
         Scale::By(change) => change,
         Scale::ByScalarAt(address) => {
-            Change::Multiply(read_scalar(gpus, lane, address, datatype.size_bytes())?)
+            Change::Multiply(read_scalar(gpus, lane, address, element.size_bytes())?)
         }
     };
-    let count = into.len_bytes / datatype.size_bytes();
-    gpus.queue_map(lane, (change, datatype), from.address.0, into.address.0, count)?;
+    let count = into.len_bytes / element.size_bytes();
+    gpus.queue_map(lane, (change, element.mapped()), from.address.0, into.address.0, count)?;
     Ok(())
 }
 

@@ -2,8 +2,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::abi::{CommHandle, Config, UniqueId};
+use crate::abi::{CommHandle, Config, Properties, UniqueId};
 use crate::api::communicator as comm_api;
+
+const WINDOWS: &str = "hetccl's communicators have no windows: use ncclCommRegister for buffers that are used often, and \
+    ncclSend and ncclRecv in the place of one-sided calls";
+const GROW: &str = "hetccl's communicators can't grow: make a larger one with ncclGetUniqueId and ncclCommInitRank on all ranks";
 
 // SAFETY of the calls below: the caller's pointers are what NCCL's documentation asks for.
 crate::entries! {
@@ -35,45 +39,25 @@ crate::entries! {
             // SAFETY: see above.
             unsafe { comm_api::init_all(crate::LIBRARY, comms, size, devices) }
         }
+    }
+    both {
         fn ncclCommSplit(comm: CommHandle, color: c_int, key: c_int, new: *mut CommHandle, config: *const Config) {
             // SAFETY: see above.
-            unsafe { comm_api::split(comm, color, key, new, config) }
+            unsafe { comm_api::split(crate::LIBRARY, comm, color, key, new, config) }
         }
         fn ncclCommShrink(comm: CommHandle, excluded: *mut c_int, excluded_len: c_int, new: *mut CommHandle, config: *const Config, flags: c_int) {
             // SAFETY: see above.
-            unsafe { comm_api::shrink(comm, excluded, excluded_len, new, config, flags) }
+            unsafe { comm_api::shrink(crate::LIBRARY, comm, excluded, excluded_len, new, config, flags) }
         }
-        fn ncclCommFinalize(comm: CommHandle) {
-            comm_api::finalize(comm)
+        fn ncclCommGrow(comm: CommHandle, size: c_int, id: *const UniqueId, rank: c_int, new: *mut CommHandle, config: *const Config) {
+            // SAFETY: see above.
+            unsafe { comm_api::grow(crate::LIBRARY, comm, size, id, rank, new, config) }
         }
         fn ncclCommDestroy(comm: CommHandle) {
-            comm_api::destroy(comm)
+            comm_api::destroy(crate::LIBRARY, comm)
         }
         fn ncclCommAbort(comm: CommHandle) {
-            comm_api::abort(comm)
-        }
-        fn ncclCommGetAsyncError(comm: CommHandle, error: *mut c_int) {
-            // SAFETY: see above.
-            unsafe { comm_api::async_error(comm, error) }
-        }
-        fn ncclCommCount(comm: CommHandle, count: *mut c_int) {
-            // SAFETY: see above.
-            unsafe { comm_api::count(comm, count) }
-        }
-        fn ncclCommCuDevice(comm: CommHandle, device: *mut c_int) {
-            // SAFETY: see above.
-            unsafe { comm_api::device(comm, device) }
-        }
-        fn ncclCommUserRank(comm: CommHandle, rank: *mut c_int) {
-            // SAFETY: see above.
-            unsafe { comm_api::rank(comm, rank) }
-        }
-        fn ncclCommRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, handle: *mut *mut c_void) {
-            // SAFETY: see above.
-            unsafe { comm_api::register(comm, buffer, bytes, handle) }
-        }
-        fn ncclCommDeregister(comm: CommHandle, handle: *mut c_void) {
-            comm_api::deregister(comm, handle)
+            comm_api::abort(crate::LIBRARY, comm)
         }
         fn ncclMemAlloc(memory: *mut *mut c_void, bytes: usize) {
             // SAFETY: see above.
@@ -83,21 +67,69 @@ crate::entries! {
             comm_api::free(crate::LIBRARY, memory)
         }
     }
+    handed {
+        fn ncclCommFinalize(comm: CommHandle) by comm {
+            comm_api::finalize(comm)
+        }
+        fn ncclCommCount(comm: CommHandle, count: *mut c_int) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::count(comm, count) }
+        }
+        fn ncclCommCuDevice(comm: CommHandle, device: *mut c_int) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::device(comm, device) }
+        }
+        fn ncclCommUserRank(comm: CommHandle, rank: *mut c_int) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::rank(comm, rank) }
+        }
+        fn ncclCommRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, handle: *mut *mut c_void) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::register(comm, buffer, bytes, handle) }
+        }
+        fn ncclCommDeregister(comm: CommHandle, handle: *mut c_void) by comm {
+            comm_api::deregister(comm, handle)
+        }
+        fn ncclCommGetAsyncError(comm: CommHandle, error: *mut c_int) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::async_error(comm, error) }
+        }
+        fn ncclCommMemStats(comm: CommHandle, which: c_int, value: *mut u64) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::memory_statistics(comm, which, value) }
+        }
+        fn ncclCommQueryProperties(comm: CommHandle, properties: *mut Properties) by comm {
+            // SAFETY: see above.
+            unsafe { comm_api::properties(comm, properties) }
+        }
+    }
+    refused {
+        fn ncclCommGetUniqueId(comm: CommHandle, id: *mut UniqueId) by comm = GROW;
+        fn ncclCommSuspend(comm: CommHandle, flags: c_int) by comm =
+            "hetccl's communicators keep next to no device memory and can't be suspended: destroy it, and make it again when needed";
+        fn ncclCommResume(comm: CommHandle) by comm = "the communicator is not suspended: hetccl's can't be";
+        fn ncclCommWindowRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, window: *mut *mut c_void, flags: c_int) by comm = WINDOWS;
+        fn ncclCommWindowDeregister(comm: CommHandle, window: *mut c_void) by comm = WINDOWS;
+        fn ncclWinGetUserPtr(comm: CommHandle, window: *mut c_void, pointer: *mut *mut c_void) by comm = WINDOWS;
+    }
+    without {
+        fn ncclSetEncryption(config: *const c_void) =
+            "hetccl does not encrypt what ranks tell each other: use a network that does, or the vendor's library";
+    }
     plain {
         fn ncclGetErrorString(code: c_int) -> *const c_char {
             comm_api::error_text(code).as_ptr()
         }
-        fn ncclGetLastError(_comm: CommHandle) -> *const c_char {
-            comm_api::last_error()
+        fn ncclGetLastError(comm: CommHandle) -> *const c_char {
+            comm_api::last_error(crate::LIBRARY, comm)
         }
         fn ncclResetDebugInit() -> () {}
         fn ncclResetDebugInitInternal() -> () {}
     }
-    refused {
-        ncclCommGetUniqueId ncclCommGrow ncclCommMemStats ncclCommQueryProperties ncclCommResume ncclCommRevoke
-        ncclCommSuspend ncclCommWindowRegister ncclCommWindowDeregister ncclWinGetUserPtr ncclSetEncryption
-        ncclParamBind ncclParamDumpAll ncclParamGet ncclParamGetAllParameterKeys ncclParamGetI16 ncclParamGetI32
-        ncclParamGetI64 ncclParamGetI8 ncclParamGetParameter ncclParamGetStr ncclParamGetU16 ncclParamGetU32
-        ncclParamGetU64 ncclParamGetU8
+    asked {
+        fn ncclCommRevoke(comm: CommHandle, flags: c_int) -> c_int {
+            crate::entries! { @handed ncclCommRevoke (comm: CommHandle, flags: c_int) comm }
+            crate::entry::enter("ncclCommRevoke", || comm_api::revoke(comm))
+        }
     }
 }

@@ -343,7 +343,7 @@ impl Process {
         let call = self.cut(communicator, request);
         let (algorithm, schedule) = self
             .schedules
-            .get(&call, request.element_bytes, &self.settings.choices)
+            .get(&call, request.element_bytes, &self.settings)
             .ok_or(Error::NoAlgorithm { collective })?;
         let scratch_bytes = Run::scratch_bytes(&schedule, request.element_bytes);
         let shared =
@@ -389,14 +389,18 @@ impl Process {
         })
     }
 
-    /// The call with chunks that suit devices, where some rank may have one.
+    /// The call with chunks that suit devices, where some rank may have one, and the machine, where it is known.
     #[inline]
     fn cut<'a>(&self, communicator: &Communicator, request: &Request<'a>) -> Cow<'a, Call> {
-        if !communicator.any_memory {
+        let topology = communicator.hierarchy.clone();
+        if !communicator.any_memory && topology.is_none() {
             return Cow::Borrowed(request.call);
         }
-        let chunk = (self.settings.gpu_chunk_bytes / request.element_bytes.max(1)).max(1);
-        Cow::Owned(Call { chunk, ..request.call.clone() })
+        let chunk = match communicator.any_memory {
+            true => (self.settings.gpu_chunk_bytes / request.element_bytes.max(1)).max(1),
+            false => request.call.chunk,
+        };
+        Cow::Owned(Call { chunk, topology, ..request.call.clone() })
     }
 
     /// Ends an operation: the next with its tags may run, its scratch memory is free.

@@ -4,17 +4,19 @@
 //! never wraps: it starts at the ring's beginning instead. Writer and reader follow the same rule, so a reader that knows
 //! where a message begins and how it is cut finds every piece.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{INLINE_BYTES, LINE, Layout, SLOTS};
+use hetccl_core::Call;
+
+use super::layout::{INLINE_BYTES, LINE, Part, SLOTS};
 use super::segment::Segment;
-use super::wait::Waiter;
 
 /// Collectives without a word on how far this rank is, when they leave nothing in a ring.
 const QUIET: u64 = SLOTS as u64 / 4;
 
 /// In a slot's length: the message comes in pieces.
-const IN_PIECES: u64 = 1 << 63;
+pub(super) const IN_PIECES: u64 = 1 << 63;
 
 /// A collective that failed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,13 +41,13 @@ pub enum LaneError {
 
 /// A rank's slot for one collective, in one cache line. Plain fields are written before `number` and read after it.
 #[repr(C, align(64))]
-struct Slot {
+pub(super) struct Slot {
     /// The collective's number + 1, when the rest is there.
-    number: AtomicU64,
+    pub(super) number: AtomicU64,
     /// Bytes of the message, with [`IN_PIECES`].
-    len: u64,
+    pub(super) len: u64,
     /// The message itself, or where it starts and ends in the ring.
-    payload: [u64; INLINE_BYTES / 8],
+    pub(super) payload: [u64; INLINE_BYTES / 8],
 }
 
 const _: () = assert!(size_of::<Slot>() == LINE);
@@ -69,7 +71,7 @@ pub(super) enum Readers {
 }
 
 impl Readers {
-    fn include(self, rank: usize) -> bool {
+    pub(super) fn include(self, rank: usize) -> bool {
         match self {
             Readers::All => true,
             Readers::One(only) => only == rank,
@@ -77,30 +79,30 @@ impl Readers {
     }
 }
 
-/// This rank's end of a segment. One collective at a time.
+/// This rank's end of a part of a segment. One collective at a time; `W` is how it waits for the others.
 #[derive(Debug)]
-pub struct Lane {
-    segment: Segment,
-    layout: Layout,
-    waiter: Waiter,
-    rank: usize,
+pub struct Lane<W> {
+    pub(super) segment: Arc<Segment>,
+    pub(super) layout: Part,
+    pub(super) way: W,
+    pub(super) rank: usize,
     /// The number of the collective under way.
-    number: u64,
+    pub(super) number: u64,
     /// Up to where this rank has filled its ring.
-    position: u64,
+    pub(super) position: u64,
     /// Who reads the message in pieces that this rank sends, and where it began.
-    readers: Readers,
-    began_at: u64,
+    pub(super) readers: Readers,
+    pub(super) began_at: u64,
     /// Where the ring stood after each of the last collectives.
-    ends: [u64; SLOTS],
+    pub(super) ends: [u64; SLOTS],
     /// What is known of the others: collectives that all have finished, and up to where this rank's ring is free.
-    all_done: u64,
-    free_to: u64,
+    pub(super) all_done: u64,
+    pub(super) free_to: u64,
     /// Finished collectives as the others have been told.
     told: u64,
     /// Where this rank stands in each other rank's message.
-    cursors: Vec<u64>,
-    wrong: Option<LaneError>,
+    pub(super) cursors: Vec<u64>,
+    pub(super) wrong: Option<LaneError>,
     pids: Vec<i32>,
     /// Partial results of reductions.
     pub(super) scratch: Vec<u64>,
@@ -108,16 +110,21 @@ pub struct Lane {
 }
 
 // SAFETY: pointers are into the segment, or set and used within one collective.
-unsafe impl Send for Lane {}
+unsafe impl<W: Send> Send for Lane<W> {}
 
-impl Lane {
+impl<W> Lane<W> {
     /// The end of `rank`. `pids` are the processes of all ranks, where they can be asked for (empty: they can't).
-    pub fn new(segment: Segment, rank: usize, pids: Vec<i32>, waiter: Waiter) -> Lane {
-        let layout = segment.layout();
+    pub(super) fn at(
+        segment: Arc<Segment>,
+        layout: Part,
+        rank: usize,
+        pids: Vec<i32>,
+        way: W,
+    ) -> Lane<W> {
         let chunk_bytes = layout.ring_bytes() / 8;
         Lane {
             layout,
-            waiter,
+            way,
             rank,
             number: 0,
             position: 0,
@@ -136,19 +143,9 @@ impl Lane {
         }
     }
 
-    /// The segment's number.
-    pub fn id(&self) -> u64 {
-        self.segment.id()
-    }
-
     /// Collectives finished so far; equal on all ranks between collectives.
     pub fn finished(&self) -> u64 {
         self.number
-    }
-
-    /// Bytes of shared memory.
-    pub fn segment_bytes(&self) -> usize {
-        self.layout.segment_bytes()
     }
 
     /// The largest element that reductions can take.
@@ -179,20 +176,20 @@ impl Lane {
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the layout's offsets are aligned and inside the segment, which lives as long as `self`.
         unsafe { &*self.segment.base().add(offset).cast::<AtomicU64>() }
     }
 
     #[inline]
-    fn slot(&self, rank: usize) -> *mut Slot {
+    pub(super) fn slot(&self, rank: usize) -> *mut Slot {
         let index = (self.number % SLOTS as u64) as usize;
         // SAFETY: inside the segment.
         unsafe { self.segment.base().add(self.layout.slots(rank)).cast::<Slot>().add(index) }
     }
 
     #[inline]
-    fn in_ring(&self, rank: usize, position: u64) -> *mut u8 {
+    pub(super) fn in_ring(&self, rank: usize, position: u64) -> *mut u8 {
         let offset = position as usize & (self.layout.ring_bytes() - 1);
         // SAFETY: inside the segment.
         unsafe { self.segment.base().add(self.layout.ring(rank) + offset) }
@@ -200,248 +197,20 @@ impl Lane {
 
     /// Where a piece of `len` bytes goes that is written at `position` or after it, and where the next may begin.
     #[inline]
-    fn place(&self, position: u64, len: usize) -> (u64, u64) {
+    pub(super) fn place(&self, position: u64, len: usize) -> (u64, u64) {
         let ring = self.layout.ring_bytes() as u64;
         let room = ring - (position & (ring - 1));
         let at = if len as u64 > room { position + room } else { position };
         (at, (at + len as u64).next_multiple_of(LINE as u64))
     }
 
-    /// Waits for `ready`; `peer` is who keeps this rank waiting.
-    #[inline]
-    fn wait(&self, peer: usize, ready: impl Fn() -> bool) -> Result<(), LaneError> {
-        self.waiter.until(ready, || self.gone(peer))
-    }
-
     #[cold]
-    fn gone(&self, peer: usize) -> Option<LaneError> {
+    pub(super) fn gone(&self, peer: usize) -> Option<LaneError> {
         let pid = *self.pids.get(peer)?;
         // SAFETY: signal 0 only asks.
         let asked = unsafe { libc::kill(pid, 0) };
         let error = std::io::Error::last_os_error().raw_os_error();
         (asked != 0 && error == Some(libc::ESRCH)).then_some(LaneError::PeerGone { peer })
-    }
-
-    // ---- sending ----
-
-    /// Waits until this rank's slot is free.
-    #[inline]
-    fn claim_slot(&mut self) -> Result<(), LaneError> {
-        if self.number - self.all_done >= SLOTS as u64 { self.wait_for_slot() } else { Ok(()) }
-    }
-
-    #[cold]
-    fn wait_for_slot(&mut self) -> Result<(), LaneError> {
-        let needed = self.number + 1 - SLOTS as u64;
-        let mut least = u64::MAX;
-        for peer in (0..self.ranks()).filter(|&peer| peer != self.rank) {
-            let done = self.word(self.layout.done(peer));
-            self.wait(peer, || done.load(Ordering::Acquire) >= needed)?;
-            least = least.min(done.load(Ordering::Acquire));
-        }
-        self.all_done = least;
-        Ok(())
-    }
-
-    /// Room for `len` bytes in the ring.
-    #[inline]
-    fn claim(&mut self, len: usize) -> Result<*mut u8, LaneError> {
-        let (at, end) = self.place(self.position, len);
-        // Peers that dismiss a message go past all of it at once.
-        if end.saturating_sub(self.free_to) > self.layout.ring_bytes() as u64 {
-            self.wait_for_room(end - self.layout.ring_bytes() as u64)?;
-        }
-        self.position = end;
-        Ok(self.in_ring(self.rank, at))
-    }
-
-    /// Waits until all others have gone past `needed`.
-    #[cold]
-    fn wait_for_room(&mut self, needed: u64) -> Result<(), LaneError> {
-        let mut free_to = u64::MAX;
-        for peer in (0..self.ranks()).filter(|&peer| peer != self.rank) {
-            self.wait(peer, || self.gone_past(peer) >= needed)?;
-            free_to = free_to.min(self.gone_past(peer));
-        }
-        self.free_to = free_to;
-        Ok(())
-    }
-
-    /// Up to where `peer` needs nothing of this rank's ring any more.
-    fn gone_past(&self, peer: usize) -> u64 {
-        // In this order: a peer's progress in a message is told before the message's end.
-        let done = self.word(self.layout.done(peer)).load(Ordering::Acquire);
-        let progress = self.word(self.layout.progress(peer, self.rank)).load(Ordering::Acquire);
-        let finished = match done {
-            0 => 0,
-            // Finished what this rank is still at.
-            done if done > self.number => return self.position,
-            // `claim_slot` has seen to it that the entry is not an older one's.
-            done => self.ends[((done - 1) % SLOTS as u64) as usize],
-        };
-        if finished == self.began_at && !self.readers.include(peer) {
-            // It needs nothing of the messages before this one, and nothing of this one.
-            return self.position;
-        }
-        finished.max(progress)
-    }
-
-    /// Sends `len` bytes, at most a chunk, that `fill` writes.
-    ///
-    /// # Safety
-    /// `fill` writes `len` bytes at most.
-    #[inline]
-    pub(super) unsafe fn send(
-        &mut self,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<(), LaneError> {
-        self.claim_slot()?;
-        self.readers = Readers::All;
-        let slot = self.slot(self.rank);
-        // SAFETY: the slot is this rank's, and all have finished the collective that had it before.
-        unsafe {
-            (&raw mut (*slot).len).write(len as u64);
-            if len <= INLINE_BYTES {
-                fill((&raw mut (*slot).payload).cast());
-            } else {
-                let into = self.claim(len)?;
-                fill(into);
-                // The claim may have gone on to the ring's beginning.
-                (&raw mut (*slot).payload[0])
-                    .write(self.position - len.next_multiple_of(LINE) as u64);
-            }
-            (*slot).number.store(self.number + 1, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Announces a message of `total` bytes in pieces: rounds of up to `piece` bytes of each of the `parts`, whose lengths
-    /// are given. The pieces follow by [`put`](Lane::put).
-    pub(super) fn announce(
-        &mut self,
-        total: usize,
-        first: usize,
-        parts: impl Iterator<Item = usize> + Clone,
-        piece: usize,
-        readers: Readers,
-    ) -> Result<(), LaneError> {
-        self.claim_slot()?;
-        (self.readers, self.began_at) = (readers, self.position);
-        let mut end = self.position;
-        if first > 0 {
-            end = self.place(end, first).1;
-        }
-        let rounds = parts.clone().max().unwrap_or(0).div_ceil(piece);
-        for round in 0..rounds {
-            for len in parts.clone().map(|len| part_of(len, round, piece)).filter(|&len| len > 0) {
-                end = self.place(end, len).1;
-            }
-        }
-        let slot = self.slot(self.rank);
-        // SAFETY: as in `send`.
-        unsafe {
-            (&raw mut (*slot).len).write(total as u64 | IN_PIECES);
-            (&raw mut (*slot).payload[0]).write(self.position);
-            (&raw mut (*slot).payload[1]).write(end);
-            (*slot).number.store(self.number + 1, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Sends the next piece.
-    ///
-    /// # Safety
-    /// `fill` writes `len` bytes at most.
-    pub(super) unsafe fn put(
-        &mut self,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<(), LaneError> {
-        if len > 0 {
-            let into = self.claim(len)?;
-            fill(into);
-            self.word(self.layout.produced(self.rank)).store(self.position, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    // ---- receiving ----
-
-    /// What `peer` has sent; `expected` bytes are wanted. Anything else is noted, unless `shorter` says that less will do.
-    #[inline]
-    pub(super) fn message(&mut self, peer: usize, expected: usize) -> Result<Message, LaneError> {
-        let (message, len) = self.any_message(peer)?;
-        if len == expected {
-            return Ok(message);
-        }
-        self.dismiss(peer, message, len, expected);
-        Ok(Message::Wrong)
-    }
-
-    /// What `peer` has sent, and how many bytes that are.
-    #[inline]
-    pub(super) fn any_message(&mut self, peer: usize) -> Result<(Message, usize), LaneError> {
-        let slot = self.slot(peer);
-        // SAFETY: slots are inside the segment; `number` is atomic.
-        let number = unsafe { &(*slot).number };
-        let wanted = self.number + 1;
-        self.wait(peer, || number.load(Ordering::Acquire) == wanted)?;
-        // SAFETY: the number says that the slot has been written; it stays so until this rank has finished.
-        let len = unsafe { (&raw const (*slot).len).read() };
-        // SAFETY: as above.
-        let start = || unsafe { (&raw const (*slot).payload[0]).read() };
-        Ok(if len <= INLINE_BYTES as u64 {
-            (Message::Whole(unsafe_payload(slot)), len as usize)
-        } else if len & IN_PIECES == 0 {
-            (Message::Whole(self.in_ring(peer, start())), len as usize)
-        } else {
-            self.cursors[peer] = start();
-            (Message::InPieces, (len & !IN_PIECES) as usize)
-        })
-    }
-
-    /// Notes that a message is not what it should be, and lets its sender go on.
-    #[cold]
-    pub(super) fn dismiss(&mut self, peer: usize, message: Message, sent: usize, room: usize) {
-        if matches!(message, Message::InPieces) {
-            self.pass_over(peer);
-        }
-        self.wrong.get_or_insert(LaneError::Truncated { peer, sent_bytes: sent, room_bytes: room });
-    }
-
-    /// Lets `peer` send all pieces of its message without reading any.
-    pub(super) fn pass_over(&mut self, peer: usize) {
-        let slot = self.slot(peer);
-        // SAFETY: as in `any_message`, which has seen this message.
-        unsafe {
-            if (&raw const (*slot).len).read() & IN_PIECES != 0 {
-                self.cursors[peer] = (&raw const (*slot).payload[1]).read();
-                self.acknowledge(peer);
-            }
-        }
-    }
-
-    /// The next piece of `peer`'s message, when it is there. Valid until [`acknowledge`](Lane::acknowledge).
-    pub(super) fn take(&mut self, peer: usize, len: usize) -> Result<*const u8, LaneError> {
-        let (at, end) = self.place(self.cursors[peer], len);
-        let produced = self.word(self.layout.produced(peer));
-        self.wait(peer, || produced.load(Ordering::Acquire) >= end)?;
-        self.cursors[peer] = end;
-        Ok(self.in_ring(peer, at))
-    }
-
-    /// Leaves out a piece of `peer`'s message.
-    pub(super) fn skip(&mut self, peer: usize, len: usize) {
-        if len > 0 {
-            self.cursors[peer] = self.place(self.cursors[peer], len).1;
-        }
-    }
-
-    /// Lets `peer` write over what has been taken and left out.
-    pub(super) fn acknowledge(&mut self, peer: usize) {
-        self.word(self.layout.progress(self.rank, peer))
-            .store(self.cursors[peer], Ordering::Release);
     }
 
     // ---- the end ----
@@ -467,9 +236,16 @@ impl Lane {
     }
 }
 
+/// Whether lanes whose reductions take elements up to `most_element_bytes` take a call.
+pub(super) fn is_for_lanes(call: &Call, element_bytes: usize, most_element_bytes: usize) -> bool {
+    call.group.remote_size.is_none()
+        && call.neighbours.is_none()
+        && (!call.collective.reduces() || element_bytes <= most_element_bytes)
+}
+
 /// The payload of a slot.
 #[inline]
-fn unsafe_payload(slot: *mut Slot) -> *const u8 {
+pub(super) fn payload_of(slot: *mut Slot) -> *const u8 {
     // SAFETY: computes an address inside the slot.
     unsafe { (&raw const (*slot).payload).cast() }
 }

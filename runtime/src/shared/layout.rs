@@ -19,11 +19,21 @@ const LEAST_RING_BYTES: usize = 32 << 10;
 /// Bytes of the segment's head.
 const HEAD_BYTES: usize = 4096;
 
-/// Sizes and offsets of a segment for a number of ranks.
+/// Lanes for collectives that are polled: as many may be under way at once without waiting for each other.
+const POLLED_LANES: usize = 2;
+
+/// The largest ring of a polled lane.
+const POLLED_RING_BYTES: usize = 256 << 10;
+
+/// What of the 64 KiB a rank rings of polled lanes may use; slots and counters of all lanes take the rest.
+const POLLED_BYTES_PER_RANK: usize = 40 << 10;
+
+/// Sizes and offsets of a segment for a number of ranks: a lane for blocking collectives, then some for those that are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    ranks: usize,
-    ring_bytes: usize,
+    blocking: Part,
+    polled: Part,
+    polled_lanes: usize,
 }
 
 impl Layout {
@@ -32,11 +42,48 @@ impl Layout {
     pub fn new(ranks: usize, ring_bytes: usize) -> Layout {
         assert!((2..=MAX_RANKS).contains(&ranks), "{ranks} ranks can't share a segment");
         let most = (RINGS_BYTES / ranks).min(ring_bytes).max(LEAST_RING_BYTES);
-        Layout { ranks, ring_bytes: 1 << most.ilog2() }
+        let blocking = Part { start: HEAD_BYTES, ranks, ring_bytes: 1 << most.ilog2() };
+        let left = RINGS_BYTES.saturating_sub(ranks * blocking.ring_bytes);
+        let room = left / ranks + POLLED_BYTES_PER_RANK;
+        let polled_lanes = (room / LEAST_RING_BYTES).clamp(1, POLLED_LANES);
+        let most = (room / polled_lanes).min(ring_bytes).clamp(LEAST_RING_BYTES, POLLED_RING_BYTES);
+        let polled = Part { start: blocking.end(), ranks, ring_bytes: 1 << most.ilog2() };
+        Layout { blocking, polled, polled_lanes }
     }
 
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
+        self.blocking.ranks
+    }
+
+    /// The lane for blocking collectives.
+    pub(super) fn blocking(&self) -> Part {
+        self.blocking
+    }
+
+    /// The lanes for collectives that are polled.
+    pub(super) fn polled(&self) -> impl Iterator<Item = Part> + use<> {
+        let (first, bytes) = (self.polled, self.polled.end() - self.polled.start);
+        (0..self.polled_lanes).map(move |i| Part { start: first.start + i * bytes, ..first })
+    }
+
+    /// Bytes of the whole segment.
+    pub fn segment_bytes(&self) -> usize {
+        self.polled().last().unwrap_or(self.blocking).end()
+    }
+}
+
+/// A lane's part of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    start: usize,
+    ranks: usize,
+    ring_bytes: usize,
+}
+
+impl Part {
+    /// Number of ranks.
+    pub(super) fn ranks(&self) -> usize {
         self.ranks
     }
 
@@ -51,7 +98,7 @@ impl Layout {
 
     /// Offset of a rank's count of finished collectives.
     pub(super) fn done(&self, rank: usize) -> usize {
-        HEAD_BYTES + rank * self.control_bytes()
+        self.start + rank * self.control_bytes()
     }
 
     /// Offset of the position up to which a rank's ring is filled.
@@ -74,8 +121,8 @@ impl Layout {
         self.slots(self.ranks).next_multiple_of(4096) + rank * self.ring_bytes
     }
 
-    /// Bytes of the whole segment.
-    pub fn segment_bytes(&self) -> usize {
+    /// Offset of what follows.
+    fn end(&self) -> usize {
         self.ring(self.ranks)
     }
 }
@@ -90,13 +137,17 @@ mod tests {
             let layout = Layout::new(ranks, 256 << 10);
             let bound = (2 << 20) + ranks * (64 << 10);
             assert!(layout.segment_bytes() <= bound, "{ranks}: {}", layout.segment_bytes());
-            assert!(layout.ring_bytes().is_power_of_two());
+            for part in layout.polled().chain([layout.blocking()]) {
+                assert!(part.ring_bytes().is_power_of_two() && part.ring_bytes() >= 32 << 10);
+            }
+            let parts: Vec<Part> = [layout.blocking()].into_iter().chain(layout.polled()).collect();
+            assert!(parts.windows(2).all(|pair| pair[0].end() == pair[1].start));
         }
     }
 
     #[test]
     fn counters_of_different_ranks_share_no_line() {
-        let layout = Layout::new(5, 64 << 10);
+        let layout = Layout::new(5, 64 << 10).blocking();
         for rank in 0..5 {
             assert_eq!(layout.done(rank) % LINE, 0);
             assert!(layout.progress(rank, 4) + 8 <= layout.done(rank + 1));

@@ -1,8 +1,9 @@
-//! Shared memory inside a node: one segment per communicator, through which its blocking collectives go.
+//! Shared memory inside a node: one segment per communicator, through which its collectives go.
 //!
 //! Every rank writes into its own part of the segment and reads those of the others:
 //!
 //! ```text
+//! for blocking collectives, and again for each lane of polled ones:
 //! rank r:  done | produced | progress[0..n]     counters that the others read
 //!          slots[0..32]                         collective s uses slot s % 32: number, length, up to 48 bytes of payload
 //!          ring                                 longer payloads
@@ -14,23 +15,29 @@
 //! A slot or a piece of the ring is written again only when all have finished the collective that had it, or, for a
 //! message longer than a chunk, when its readers have gone past it.
 //!
-//! [`layout`]: where things are. [`segment`]: the memory. [`lane`]: slots, rings, waiting. [`movement`] and
-//! [`reductions`]: the collectives. [`request`]: what front ends ask for. [`pool`]: segments for later communicators of the same ranks.
+//! [`layout`]: where things are. [`segment`]: the memory. [`lane`]: a rank's end. `collectives/`: slots and rings, the
+//! collectives, what front ends ask for; written once, and compiled as functions that wait ([`blocking`]) and as futures
+//! ([`polled`]). [`flow`]: polled collectives of a communicator. [`pool`]: segments for later communicators of the same ranks.
 
+pub mod blocking;
+mod flow;
+mod fold;
 mod lane;
 mod layout;
-mod movement;
+// The collectives are written once, and are functions there and futures here.
+#[allow(clippy::duplicate_mod)]
+pub mod polled;
 mod pool;
-mod reductions;
-mod request;
 mod segment;
+mod short;
 #[cfg(test)]
 mod tests;
 mod wait;
 
-pub use lane::{Lane, LaneError};
+pub use flow::Flow;
+pub use fold::Fold;
+pub use lane::LaneError;
 pub use layout::{Layout, MAX_RANKS};
-pub use pool::{Members, Pool};
-pub use reductions::Fold;
+pub use pool::{Lanes, Members, Pool};
 pub use segment::{Descriptor, Segment, SegmentError, SegmentKind};
 pub use wait::{Waiter, is_oversubscribed};

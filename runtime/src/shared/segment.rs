@@ -71,6 +71,8 @@ pub struct Segment {
 
 // SAFETY: the memory is shared between processes anyway; all access goes through atomics or the protocol of `lane`.
 unsafe impl Send for Segment {}
+// SAFETY: what a shared reference gives is an address and numbers that do not change.
+unsafe impl Sync for Segment {}
 
 /// The first words of a segment.
 const ID_AT: usize = 0;

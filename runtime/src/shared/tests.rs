@@ -5,10 +5,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use hetccl_core::{Datatype, ReductionOp};
+use hetccl_core::{
+    Call, Collective, Datatype, Layout as Blocks, Rank, Reduction, ReductionOp, Region, Root,
+};
 
+use super::blocking::Lane;
 use super::*;
 use crate::host::ExternalReducer;
+use crate::process::Request;
 
 thread_local! {
     /// Whether another rank of this thread's test has failed.
@@ -24,6 +28,14 @@ fn give_up_with_the_others() {
 
 /// Runs `body` on each rank's thread.
 fn ranks(n: usize, ring_bytes: usize, body: impl Fn(&mut Lane, usize) + Sync) {
+    segments(n, ring_bytes, |segment, rank| {
+        let waiter = Waiter::new(give_up_with_the_others, true);
+        body(&mut Lane::new(&segment, rank, Vec::new(), waiter), rank);
+    });
+}
+
+/// Runs `body` on each rank's thread, with a mapping of one segment.
+fn segments(n: usize, ring_bytes: usize, body: impl Fn(Arc<Segment>, usize) + Sync) {
     let layout = Layout::new(n, ring_bytes);
     let (first, descriptor) =
         Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
@@ -39,11 +51,9 @@ fn ranks(n: usize, ring_bytes: usize, body: impl Fn(&mut Lane, usize) + Sync) {
             let (ready, body) = (Arc::clone(&ready), &body);
             let failed = Arc::clone(&failed);
             scope.spawn(move || {
-                let waiter = Waiter::new(give_up_with_the_others, true);
-                let mut lane = Lane::new(segment, rank, Vec::new(), waiter);
                 FAILED.set(Some(Arc::clone(&failed)));
                 ready.wait();
-                let run = std::panic::AssertUnwindSafe(|| body(&mut lane, rank));
+                let run = std::panic::AssertUnwindSafe(|| body(Arc::new(segment), rank));
                 if let Err(panic) = std::panic::catch_unwind(run) {
                     failed.store(true, Ordering::Relaxed);
                     std::panic::resume_unwind(panic);
@@ -360,7 +370,7 @@ fn who_waits_for_a_process_that_is_gone_hears_of_it() {
     let (segment, _) =
         Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
     let pids = vec![std::process::id() as i32, gone];
-    let mut lane = Lane::new(segment, 0, pids, Waiter::new(|| (), true));
+    let mut lane = Lane::new(&Arc::new(segment), 0, pids, Waiter::new(|| (), true));
     assert_eq!(lane.barrier(), Err(LaneError::PeerGone { peer: 1 }));
 }
 
@@ -370,11 +380,14 @@ fn a_lane_comes_back_from_the_pool_where_it_was() {
     let make = || {
         let (segment, _) =
             Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
-        Lane::new(segment, 0, Vec::new(), Waiter::new(|| (), false))
+        let segment = Arc::new(segment);
+        let blocking = Lane::new(&segment, 0, Vec::new(), Waiter::new(|| (), false));
+        Lanes { blocking, polled: polled::Lane::all(&segment, 0, &[]) }
     };
     let members: Members = Arc::from([1, 2].as_slice());
     let mut pool = Pool::new(layout.segment_bytes());
     let lane = make();
+    assert_eq!(lane.finished(), 0);
     let id = lane.id();
     pool.put(Arc::clone(&members), lane);
     assert!(pool.take(&members, id, 1).is_none());
@@ -402,4 +415,130 @@ fn a_named_segment_leaves_no_file_and_a_full_file_system_is_an_error() {
     std::fs::remove_dir(&folder).unwrap();
     let error = Segment::create(layout, SegmentKind::Named, &folder).unwrap_err();
     assert!(error.to_string().contains("creating"), "{error}");
+}
+
+/// A polled collective of a test: what it is asked, and the numbers it reads and writes.
+struct Asked {
+    call: &'static Call,
+    input: &'static [f64],
+    output: &'static mut [f64],
+}
+
+impl Asked {
+    /// Lives as long as the test's process, whatever becomes of the collective.
+    fn new(call: Call, input: Vec<f64>, output: usize) -> Asked {
+        let output = vec![-1.0; output].leak();
+        Asked { call: Box::leak(Box::new(call)), input: input.leak(), output }
+    }
+
+    fn request(&mut self) -> Request<'static> {
+        let reduces = self.call.collective.reduces();
+        let region = |at: *const f64, len: usize| Region {
+            address: hetccl_core::Address(at.expose_provenance()),
+            len_bytes: len * 8,
+            memory: hetccl_core::MemoryType::Host,
+        };
+        Request {
+            call: self.call,
+            element_bytes: if reduces { 8 } else { 1 },
+            reduction: reduces.then_some(Reduction::Predefined(SUM.0, SUM.1)),
+            input: region(self.input.as_ptr(), self.input.len()),
+            output: region(self.output.as_mut_ptr(), self.output.len()),
+            fill_output: false,
+            mode: crate::Mode::Nonblocking,
+        }
+    }
+}
+
+/// The collective number `i` of a mixture, the same kind and length on all ranks, and its result.
+fn polled_collective(i: usize, n: usize, me: usize) -> (Asked, Vec<f64>) {
+    let (count, root) = (COUNTS[i * 5 % COUNTS.len()], i % n);
+    let call = |collective, count| Call::new(collective, me, n, Blocks::uniform(count));
+    let everybody = |from: &dyn Fn(usize) -> Vec<f64>| (0..n).flat_map(from).collect();
+    match i % 6 {
+        0 => {
+            let call = call(Collective::Allreduce, count);
+            (Asked::new(call, contribution(me, count), count), sum(0..n, count))
+        }
+        1 => {
+            let mut call = call(Collective::Bcast, count * 8);
+            call.root = Root::Rank(Rank(root as u32));
+            // The root's buffer is its input, the others' their output.
+            let len = if me == root { 0 } else { count };
+            let want = contribution(root, len);
+            (Asked::new(call, contribution(me, count), len), want)
+        }
+        2 => {
+            let call = call(Collective::Alltoall, count * 8);
+            let input = everybody(&|to| contribution(me * n + to, count));
+            let want = everybody(&|from| contribution(from * n + me, count));
+            (Asked::new(call, input, count * n), want)
+        }
+        3 => {
+            let call = call(Collective::Scan, count);
+            (Asked::new(call, contribution(me, count), count), sum(0..me + 1, count))
+        }
+        4 => {
+            let call = call(Collective::Allgather, count * 8);
+            let want = everybody(&|r| contribution(r, count));
+            (Asked::new(call, contribution(me, count), count * n), want)
+        }
+        _ => (Asked::new(call(Collective::Barrier, 0), Vec::new(), 0), Vec::new()),
+    }
+}
+
+#[test]
+fn polled_collectives_overlap_each_other_and_blocking_ones() {
+    for n in [2, 3, 5] {
+        segments(n, 64 << 10, |segment, me| {
+            let waiter = Waiter::new(give_up_with_the_others, true);
+            let mut blocking = Lane::new(&segment, me, Vec::new(), waiter);
+            let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate);
+            let mut started = Vec::new();
+            let mut ended = Vec::new();
+            for i in 0..150 {
+                let (mut asked, want) = polled_collective(i, n, me);
+                // SAFETY: `asked` lives for ever, and is looked at when the collective is over.
+                unsafe { flow.start(asked.request(), i) };
+                started.push((asked, want));
+                if i % 7 == me {
+                    flow.poll(&mut ended);
+                }
+                if i % 40 == 39 {
+                    // Ranks come here with different ones of the others behind them.
+                    blocking.barrier().unwrap();
+                }
+            }
+            while !flow.is_idle() {
+                flow.poll(&mut ended);
+                give_up_with_the_others();
+                std::thread::yield_now();
+            }
+            let mut numbers: Vec<usize> = ended.iter().map(|(i, _)| *i).collect();
+            numbers.sort_unstable();
+            assert!(numbers.into_iter().eq(0..150), "each ends once");
+            assert!(ended.iter().all(|(_, outcome)| outcome.is_ok()));
+            for (i, (asked, want)) in started.iter().enumerate() {
+                assert_eq!(asked.output, want, "number {i}, {n} ranks");
+            }
+            let counts: u64 = flow.into_lanes().unwrap().iter().map(polled::Lane::finished).sum();
+            assert_eq!(counts, 150);
+        });
+    }
+}
+
+#[test]
+fn lanes_with_something_under_way_are_not_given_back() {
+    segments(2, 32 << 10, |segment, me| {
+        let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate);
+        if me == 0 {
+            let (mut asked, _) = polled_collective(5, 2, me);
+            // SAFETY: as above.
+            unsafe { flow.start(asked.request(), 0) };
+            let mut ended = Vec::new();
+            flow.poll(&mut ended);
+            assert!(ended.is_empty(), "the other rank never comes");
+            assert!(flow.into_lanes().is_none());
+        }
+    });
 }

@@ -11,10 +11,11 @@ use crate::call::{Call, Collective};
 use crate::schedule::{Buffer, Schedule, Span};
 use crate::types::Rank;
 
-const ALL: &[Collective] = &[Collective::Alltoall, Collective::Alltoallv, Collective::Alltoallw];
+pub(super) const ALL: &[Collective] =
+    &[Collective::Alltoall, Collective::Alltoallv, Collective::Alltoallw];
 
 /// What this rank sends to each rank. In place, it is copied first: the output that it lies in is written.
-fn blocks_to_send(b: &mut Builder, call: &Call) -> Vec<Span> {
+pub(super) fn blocks_to_send(b: &mut Builder, call: &Call) -> Vec<Span> {
     let blocks: Vec<Span> =
         (0..call.size()).map(|peer| span(Buffer::Input, call.send_block(peer))).collect();
     if !call.in_place {

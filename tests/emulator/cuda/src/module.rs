@@ -15,6 +15,7 @@ static KERNELS: Table<Kernel> = Table::new(6);
 fn load(module: Out<usize>, image: In<u8>) -> Result<(), Code> {
     module.check()?;
     current()?;
+    hetccl_emulated_device::event::after_value_waits();
     // SAFETY: the C caller passes an image, by the function's documentation.
     let loaded = unsafe { Module::from_memory(image.pointer())? };
     module.set(MODULES.insert(loaded))

@@ -1,7 +1,7 @@
 //! Events. Their counters can lie in shared memory, so that several processes see the same event.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::file::{SharedFile, next_number};
@@ -212,8 +212,23 @@ pub fn wait_value(
     comparison: Comparison,
 ) -> Result<(), Code> {
     let span = value_span(address, bytes)?;
-    stream.enqueue(move || poll(|| comparison.holds(load(&span, bytes), value, mask, bytes)))?;
-    Ok(())
+    WAITS.fetch_add(1, Ordering::AcqRel);
+    let queued = stream.enqueue(move || {
+        poll(|| comparison.holds(load(&span, bytes), value, mask, bytes));
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+    });
+    if queued.is_err() {
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+    }
+    queued.map(drop)
+}
+
+/// Streams' waits for values that have not ended.
+static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns when no stream of the process waits for a value, nor has such a wait queued: as a driver does before it loads code.
+pub fn after_value_waits() {
+    poll(|| WAITS.load(Ordering::Acquire) == 0);
 }
 
 /// Writes a value of 4 or 8 `bytes` when the stream comes to it.

@@ -5,55 +5,18 @@
 
 use std::ptr::copy_nonoverlapping as copy;
 
-use hetccl_core::{Datatype, ReductionOp};
-
-use super::lane::{Lane, LaneError, Message, Readers, part_of};
-use super::layout::INLINE_BYTES;
-use super::movement::copy_short;
-use crate::host::{ExternalReducer, reduce_external, reduce_predefined};
+use super::{Lane, both};
+use crate::shared::fold::Fold;
+use crate::shared::lane::{LaneError, Message, Readers, part_of};
+use crate::shared::layout::INLINE_BYTES;
+use crate::shared::short::copy_short;
 
 /// Bytes per rank up to which every rank of an allreduce reads everything itself.
 const DIRECT_BYTES: usize = 16 << 10;
 /// Bytes up to which every rank of a scan reads all ranks before it.
 const DIRECT_SCAN_BYTES: usize = 8 << 10;
 
-/// An operation on elements of one size.
-pub trait Fold {
-    /// Bytes of an element.
-    fn element_bytes(&self) -> usize;
-
-    /// `into[i] = left[i] op right[i]`.
-    ///
-    /// # Safety
-    /// All three point to `count` elements; `into` is `left` or `right` or overlaps neither.
-    unsafe fn fold(&self, left: *const u8, right: *const u8, into: *mut u8, count: usize);
-}
-
-impl Fold for (ReductionOp, Datatype) {
-    #[inline]
-    fn element_bytes(&self) -> usize {
-        self.1.size_bytes()
-    }
-
-    #[inline]
-    unsafe fn fold(&self, left: *const u8, right: *const u8, into: *mut u8, count: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { reduce_predefined(self.0, self.1, left, right, into, count) }
-    }
-}
-
-/// The front end's operation number `operation` on elements of `bytes`.
-impl Fold for (&dyn ExternalReducer, usize, usize) {
-    fn element_bytes(&self) -> usize {
-        self.2
-    }
-
-    unsafe fn fold(&self, left: *const u8, right: *const u8, into: *mut u8, count: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { reduce_external(self.0, self.1, left, right, into, count, count * self.2) }
-    }
-}
-
+#[both]
 impl Lane {
     /// The root gets the reduction of all. `input` is this rank's contribution; the root's `output` may be the same memory.
     ///
@@ -62,7 +25,7 @@ impl Lane {
     ///
     /// # Safety
     /// The buffers hold `count` elements; `output` is the root's only.
-    pub unsafe fn reduce(
+    pub async unsafe fn reduce(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -77,17 +40,17 @@ impl Lane {
         unsafe {
             if self.rank() != root {
                 if whole {
-                    self.send(bytes, |into| copy_short(input, into, bytes))?;
+                    self.send(bytes, |into| copy_short(input, into, bytes)).await?;
                 } else {
                     let readers = Readers::One(root);
-                    self.announce(bytes, 0, std::iter::once(bytes), piece, readers)?;
+                    self.announce(bytes, 0, std::iter::once(bytes), piece, readers).await?;
                     for round in 0..bytes.div_ceil(piece) {
-                        self.put_part((input, bytes), round, piece)?;
+                        self.put_part((input, bytes), round, piece).await?;
                     }
                 }
                 return self.finish(bytes <= INLINE_BYTES);
             }
-            let right = self.collect(0, self.ranks(), input, bytes)?;
+            let right = self.collect(0, self.ranks(), input, bytes).await?;
             if !right {
                 return self.finish(false);
             }
@@ -97,7 +60,7 @@ impl Lane {
             }
             for round in 0..bytes.div_ceil(piece) {
                 let (at, len) = (round * piece, part_of(bytes, round, piece));
-                self.take_all(0, self.ranks(), input.add(at), len)?;
+                self.take_all(0, self.ranks(), input.add(at), len).await?;
                 self.combine(output.add(at), len / fold.element_bytes(), fold);
                 self.others().for_each(|peer| self.acknowledge(peer));
             }
@@ -113,7 +76,7 @@ impl Lane {
     /// # Safety
     /// The buffers hold `count` elements.
     #[inline]
-    pub unsafe fn allreduce(
+    pub async unsafe fn allreduce(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -124,10 +87,10 @@ impl Lane {
         // SAFETY: the caller's promise.
         unsafe {
             if bytes > DIRECT_BYTES.min(self.chunk_bytes()) {
-                return self.allreduce_by_intervals(input, output, count, fold);
+                return self.allreduce_by_intervals(input, output, count, fold).await;
             }
-            self.send(bytes, |into| copy_short(input, into, bytes))?;
-            if self.collect(0, self.ranks(), input, bytes)? {
+            self.send(bytes, |into| copy_short(input, into, bytes)).await?;
+            if self.collect(0, self.ranks(), input, bytes).await? {
                 self.combine(output, count, fold);
             }
         }
@@ -140,7 +103,7 @@ impl Lane {
     /// # Safety
     /// As for [`allreduce`](Lane::allreduce).
     #[inline(never)]
-    unsafe fn allreduce_by_intervals(
+    async unsafe fn allreduce_by_intervals(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -154,20 +117,21 @@ impl Lane {
         let piece = self.elements_bytes(2 * ranks, fold);
         let rounds = (0..ranks).map(interval).max().unwrap_or(0).div_ceil(piece);
         let parts = self.others().chain([me]).map(interval);
-        self.announce(bytes, 0, parts, piece, Readers::All)?;
+        self.announce(bytes, 0, parts, piece, Readers::All).await?;
         let mut right = true;
         for peer in self.others() {
-            right &= matches!(self.message(peer, bytes)?, Message::InPieces);
+            let message = self.message(peer, bytes).await?;
+            right &= matches!(message, Message::InPieces);
         }
         if !right {
             // Those who expect what this rank has announced would wait for ever.
-            return self.pretend_intervals(rounds, interval, piece);
+            return self.pretend_intervals(rounds, interval, piece).await;
         }
         let len_of = |r: usize, round: usize| part_of(interval(r), round, piece);
         // SAFETY: the caller's promise; intervals and rounds tile the buffers.
         unsafe {
             for peer in self.others() {
-                self.put_part((input.add(start(peer)), interval(peer)), 0, piece)?;
+                self.put_part((input.add(start(peer)), interval(peer)), 0, piece).await?;
             }
             for round in 0..rounds {
                 let (at, len) = (start(me) + round * piece, len_of(me, round));
@@ -175,24 +139,26 @@ impl Lane {
                 for peer in 0..ranks {
                     let operand = match peer {
                         _ if peer == me => input.add(at),
-                        _ => self.take_interval(peer, me, len_of(me, round), round, &len_of)?,
+                        _ => {
+                            self.take_interval(peer, me, len_of(me, round), round, &len_of).await?
+                        }
                     };
                     self.operands.push(operand);
                 }
                 if len > 0 {
                     self.combine(output.add(at), len / element, fold);
                 }
-                self.put(len, |into| copy(output.add(at), into, len))?;
+                self.put(len, |into| copy(output.add(at), into, len)).await?;
                 if round + 1 < rounds {
                     for peer in self.others() {
                         let run = (input.add(start(peer)), interval(peer));
-                        self.put_part(run, round + 1, piece)?;
+                        self.put_part(run, round + 1, piece).await?;
                     }
                 }
                 for peer in self.others() {
                     let len = len_of(peer, round);
                     if len > 0 {
-                        let from = self.take(peer, len)?;
+                        let from = self.take(peer, len).await?;
                         copy(from, output.add(start(peer) + round * piece), len);
                     }
                     self.acknowledge(peer);
@@ -203,7 +169,7 @@ impl Lane {
     }
 
     /// This rank's piece of what `peer` writes in a round for the intervals of the others.
-    fn take_interval(
+    async fn take_interval(
         &mut self,
         peer: usize,
         me: usize,
@@ -216,7 +182,7 @@ impl Lane {
         for k in 1..ranks {
             let to = (peer + k) % ranks;
             if to == me && len > 0 {
-                taken = self.take(peer, len)?;
+                taken = self.take(peer, len).await?;
             } else {
                 self.skip(peer, len_of(to, round));
             }
@@ -226,7 +192,7 @@ impl Lane {
 
     /// Writes as many pieces as announced, whatever is in them, and reads nothing.
     #[cold]
-    fn pretend_intervals(
+    async fn pretend_intervals(
         &mut self,
         rounds: usize,
         interval: impl Fn(usize) -> usize,
@@ -236,7 +202,7 @@ impl Lane {
         for round in 0..rounds {
             for r in self.others().chain([self.rank()]) {
                 // SAFETY: nothing is written.
-                unsafe { self.put(part_of(interval(r), round, piece), |_| ()) }?;
+                unsafe { self.put(part_of(interval(r), round, piece), |_| ()).await }?;
             }
         }
         self.finish(false)
@@ -250,7 +216,7 @@ impl Lane {
     ///
     /// # Safety
     /// The buffers hold `count` elements; they may be the same memory.
-    pub unsafe fn scan(
+    pub async unsafe fn scan(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -263,12 +229,12 @@ impl Lane {
         // SAFETY: the caller's promise.
         unsafe {
             if bytes > DIRECT_SCAN_BYTES.min(self.chunk_bytes()) {
-                return self.scan_in_line(input, output, count, fold, inclusive);
+                return self.scan_in_line(input, output, count, fold, inclusive).await;
             }
             if me + 1 < self.ranks() {
-                self.send(bytes, |into| copy_short(input, into, bytes))?;
+                self.send(bytes, |into| copy_short(input, into, bytes)).await?;
             }
-            if self.collect(0, if inclusive { me + 1 } else { me }, input, bytes)? {
+            if self.collect(0, if inclusive { me + 1 } else { me }, input, bytes).await? {
                 self.combine(output, count, fold);
             }
         }
@@ -280,7 +246,7 @@ impl Lane {
     /// # Safety
     /// As for [`scan`](Lane::scan).
     #[inline(never)]
-    unsafe fn scan_in_line(
+    async unsafe fn scan_in_line(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -293,29 +259,33 @@ impl Lane {
         let piece = self.elements_bytes(1, fold);
         if me < last {
             let readers = Readers::One(me + 1);
-            self.announce(bytes, 0, std::iter::once(bytes), piece, readers)?;
+            self.announce(bytes, 0, std::iter::once(bytes), piece, readers).await?;
         }
-        let right = me == 0 || matches!(self.message(me - 1, bytes)?, Message::InPieces);
+        let mut right = true;
+        if me > 0 {
+            let message = self.message(me - 1, bytes).await?;
+            right = matches!(message, Message::InPieces);
+        }
         for round in 0..bytes.div_ceil(piece) {
             let (at, len) = (round * piece, part_of(bytes, round, piece));
             // SAFETY: the caller's promise; rounds tile the buffers.
             unsafe {
                 let (own, out) = (input.add(at), output.add(at));
                 if me == 0 || !right {
-                    self.put(if me < last { len } else { 0 }, |into| copy(own, into, len))?;
+                    self.put(if me < last { len } else { 0 }, |into| copy(own, into, len)).await?;
                     if inclusive && own != out.cast_const() {
                         copy(own, out, len);
                     }
                     continue;
                 }
-                let before = self.take(me - 1, len)?;
+                let before = self.take(me - 1, len).await?;
                 let elements = len / element;
                 if inclusive {
                     fold.fold(before, own, out, elements);
-                    self.put(if me < last { len } else { 0 }, |into| copy(out, into, len))?;
+                    self.put(if me < last { len } else { 0 }, |into| copy(out, into, len)).await?;
                 } else {
                     let sent = if me < last { len } else { 0 };
-                    self.put(sent, |into| fold.fold(before, own, into, elements))?;
+                    self.put(sent, |into| fold.fold(before, own, into, elements)).await?;
                     copy(before, out, len);
                 }
                 self.acknowledge(me - 1);
@@ -332,7 +302,7 @@ impl Lane {
     ///
     /// # Safety
     /// `input` holds all blocks, one after the other, `output` this rank's.
-    pub unsafe fn reduce_scatter(
+    pub async unsafe fn reduce_scatter(
         &mut self,
         input: *const u8,
         output: *mut u8,
@@ -361,13 +331,14 @@ impl Lane {
                     // From the next rank's on, as everywhere.
                     copy_short(input.add(before + own), slot, after);
                     copy_short(input, slot.add(after), before);
-                })?;
+                })
+                .await?;
                 self.operands.clear();
                 let mut right = true;
                 for peer in 0..ranks {
                     let operand = match peer {
                         _ if peer == me => input.add(before),
-                        _ => match self.message(peer, total - block(peer))? {
+                        _ => match self.message(peer, total - block(peer)).await? {
                             // This rank's block, in the peer's order.
                             Message::Whole(at) if me > peer => {
                                 at.add(before - start(peer) - block(peer))
@@ -393,10 +364,11 @@ impl Lane {
             }
             let piece = self.elements_bytes(ranks - 1, fold);
             let parts = self.others().map(block);
-            self.announce(total - own, 0, parts, piece, Readers::All)?;
+            self.announce(total - own, 0, parts, piece, Readers::All).await?;
             let mut right = true;
             for peer in self.others() {
-                right &= matches!(self.message(peer, total - block(peer))?, Message::InPieces);
+                let message = self.message(peer, total - block(peer)).await?;
+                right &= matches!(message, Message::InPieces);
             }
             if !right {
                 self.others().for_each(|peer| self.pass_over(peer));
@@ -405,7 +377,7 @@ impl Lane {
             let len_of = |r: usize, round: usize| part_of(block(r), round, piece);
             for round in 0..rounds {
                 for peer in self.others() {
-                    self.put_part((input.add(start(peer)), block(peer)), round, piece)?;
+                    self.put_part((input.add(start(peer)), block(peer)), round, piece).await?;
                 }
                 if !right {
                     continue;
@@ -415,7 +387,7 @@ impl Lane {
                 for peer in 0..ranks {
                     let operand = match peer {
                         _ if peer == me => input.add(start(me) + at),
-                        _ => self.take_interval(peer, me, len, round, &len_of)?,
+                        _ => self.take_interval(peer, me, len, round, &len_of).await?,
                     };
                     self.operands.push(operand);
                 }
@@ -442,7 +414,7 @@ impl Lane {
     /// The contributions of ranks `from..to`, all `bytes` long, as operands; of those that come in pieces nothing yet.
     /// Whether all are right.
     #[inline]
-    fn collect(
+    async fn collect(
         &mut self,
         from: usize,
         to: usize,
@@ -456,7 +428,7 @@ impl Lane {
                 self.operands.push(own);
                 continue;
             }
-            match self.message(peer, bytes)? {
+            match self.message(peer, bytes).await? {
                 Message::Whole(at) => self.operands.push(at),
                 Message::InPieces => {}
                 Message::Wrong => right = false,
@@ -466,7 +438,7 @@ impl Lane {
     }
 
     /// The next piece of each contribution of ranks `from..to`, as operands.
-    fn take_all(
+    async fn take_all(
         &mut self,
         from: usize,
         to: usize,
@@ -475,7 +447,7 @@ impl Lane {
     ) -> Result<(), LaneError> {
         self.operands.clear();
         for peer in from..to {
-            let operand = if peer == self.rank() { own } else { self.take(peer, len)? };
+            let operand = if peer == self.rank() { own } else { self.take(peer, len).await? };
             self.operands.push(operand);
         }
         Ok(())

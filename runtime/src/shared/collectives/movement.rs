@@ -6,24 +6,27 @@
 
 use std::ptr::copy_nonoverlapping as copy;
 
-use super::lane::{Lane, LaneError, Message, Readers, part_of};
-use super::layout::INLINE_BYTES;
+use super::{Lane, both};
+use crate::shared::lane::{LaneError, Message, Readers, part_of};
+use crate::shared::layout::INLINE_BYTES;
+use crate::shared::short::copy_short;
 
 /// A run of bytes that is sent.
 pub(super) type From = (*const u8, usize);
 /// A run of bytes that is received.
 pub(super) type Into = (*mut u8, usize);
 
+#[both]
 impl Lane {
     /// Nobody leaves before everybody has come.
     ///
     /// # Errors
     /// A process that has ended.
-    pub fn barrier(&mut self) -> Result<(), LaneError> {
+    pub async fn barrier(&mut self) -> Result<(), LaneError> {
         // SAFETY: nothing is written.
-        unsafe { self.send(0, |_| ()) }?;
+        unsafe { self.send(0, |_| ()).await }?;
         for peer in self.others() {
-            self.any_message(peer)?;
+            self.any_message(peer).await?;
         }
         self.finish(true)
     }
@@ -36,7 +39,7 @@ impl Lane {
     /// # Safety
     /// `buffer` is `len` bytes that nobody else uses; the root's are only read.
     #[inline]
-    pub unsafe fn bcast(
+    pub async unsafe fn bcast(
         &mut self,
         buffer: *mut u8,
         len: usize,
@@ -47,17 +50,17 @@ impl Lane {
         unsafe {
             if self.rank() == root {
                 if len <= self.chunk_bytes() {
-                    self.send(len, |into| copy_short(buffer, into, len))?;
+                    self.send(len, |into| copy_short(buffer, into, len)).await?;
                 } else {
-                    self.send_stream((buffer, len), Readers::All)?;
+                    self.send_stream((buffer, len), Readers::All).await?;
                 }
             } else {
-                let (message, sent) = self.any_message(root)?;
+                let (message, sent) = self.any_message(root).await?;
                 small &= sent <= INLINE_BYTES;
                 match message {
                     _ if sent > len => self.dismiss(root, message, sent, len),
                     Message::Whole(from) => copy_short(from, buffer, sent),
-                    _ => self.receive_stream(root, (buffer, sent))?,
+                    _ => self.receive_stream(root, (buffer, sent)).await?,
                 }
             }
         }
@@ -72,7 +75,7 @@ impl Lane {
     ///
     /// # Safety
     /// The runs are valid and the root's do not overlap.
-    pub unsafe fn gather(
+    pub async unsafe fn gather(
         &mut self,
         own: (*const u8, usize),
         into: impl Fn(usize) -> (*mut u8, usize),
@@ -84,7 +87,7 @@ impl Lane {
             if self.rank() != root {
                 // What the others send is known only where it is the same.
                 let small = uniform && own.1 <= INLINE_BYTES;
-                self.send_any(own, root)?;
+                self.send_any(own, root).await?;
                 return self.finish(small);
             }
             self.keep_own(own, &into);
@@ -93,13 +96,13 @@ impl Lane {
             for peer in self.others() {
                 let (at, room) = into(peer);
                 small &= room <= INLINE_BYTES;
-                match self.message_up_to(peer, room)? {
+                match self.message_up_to(peer, room).await? {
                     (Message::Whole(from), len) => copy_short(from, at, len),
                     (Message::InPieces, len) => streams.push((peer, (at, len))),
                     (Message::Wrong, _) => {}
                 }
             }
-            self.receive_streams(&streams)?;
+            self.receive_streams(&streams).await?;
             self.finish(small)
         }
     }
@@ -111,7 +114,7 @@ impl Lane {
     ///
     /// # Safety
     /// As for [`gather`](Lane::gather).
-    pub unsafe fn allgather(
+    pub async unsafe fn allgather(
         &mut self,
         own: (*const u8, usize),
         into: impl Fn(usize) -> (*mut u8, usize),
@@ -124,17 +127,17 @@ impl Lane {
             let piece = self.piece_bytes(1);
             let streams_out = sent.1 > self.chunk_bytes();
             if streams_out {
-                self.announce(sent.1, 0, std::iter::once(sent.1), piece, Readers::All)?;
+                self.announce(sent.1, 0, std::iter::once(sent.1), piece, Readers::All).await?;
             } else {
                 small &= sent.1 <= INLINE_BYTES;
-                self.send(sent.1, |to| copy_short(sent.0, to, sent.1))?;
+                self.send(sent.1, |to| copy_short(sent.0, to, sent.1)).await?;
             }
             self.keep_own(own, &into);
             let mut streams = Vec::new();
             for peer in self.others() {
                 let (at, room) = into(peer);
                 small &= room <= INLINE_BYTES;
-                match self.message_up_to(peer, room)? {
+                match self.message_up_to(peer, room).await? {
                     (Message::Whole(from), len) => copy_short(from, at, len),
                     (Message::InPieces, len) => streams.push((peer, (at, len))),
                     (Message::Wrong, _) => {}
@@ -144,10 +147,10 @@ impl Lane {
             let rounds_in = streams.iter().map(|(_, run)| run.1.div_ceil(piece)).max().unwrap_or(0);
             for round in 0..rounds_out.max(rounds_in) {
                 if round < rounds_out {
-                    self.put_part(sent, round, piece)?;
+                    self.put_part(sent, round, piece).await?;
                 }
                 for &(peer, run) in &streams {
-                    self.take_part(peer, run, round, piece)?;
+                    self.take_part(peer, run, round, piece).await?;
                 }
             }
             self.finish(small)
@@ -162,7 +165,7 @@ impl Lane {
     ///
     /// # Safety
     /// The runs are valid and do not overlap `own`.
-    pub unsafe fn scatter(
+    pub async unsafe fn scatter(
         &mut self,
         own: (*mut u8, usize),
         from: impl Fn(usize) -> (*const u8, usize),
@@ -172,17 +175,17 @@ impl Lane {
         // SAFETY: the caller's promise.
         unsafe {
             if self.rank() == root {
-                let small = self.send_blocks(&from, uniform)?;
+                let small = self.send_blocks(&from, uniform).await?;
                 let (at, len) = from(root);
                 if !own.0.is_null() && len > 0 {
                     copy(at, own.0, len.min(own.1));
                 }
                 return self.finish(small);
             }
-            let (small, stream) = self.open_blocks(root, own, uniform)?;
+            let (small, stream) = self.open_blocks(root, own, uniform).await?;
             if let Some(stream) = stream {
                 for round in 0..stream.rounds() {
-                    self.take_block(&stream, round)?;
+                    self.take_block(&stream, round).await?;
                 }
             }
             self.finish(small)
@@ -198,7 +201,7 @@ impl Lane {
     ///
     /// # Safety
     /// The runs are valid; apart from the in-place form they do not overlap.
-    pub unsafe fn alltoall(
+    pub async unsafe fn alltoall(
         &mut self,
         from: impl Fn(usize) -> (*const u8, usize),
         into: impl Fn(usize) -> (*mut u8, usize),
@@ -208,9 +211,9 @@ impl Lane {
         unsafe {
             let parts = self.ranks() - 1;
             let out = self.outgoing(&from, uniform);
-            let mut small = if out.whole { self.send_blocks(&from, uniform)? } else { false };
+            let mut small = if out.whole { self.send_blocks(&from, uniform).await? } else { false };
             if !out.whole {
-                self.announce_blocks(&from, &out)?;
+                self.announce_blocks(&from, &out).await?;
             }
             let me = self.rank();
             let ((own_from, len), (own_into, room)) = (from(me), into(me));
@@ -219,7 +222,7 @@ impl Lane {
             }
             let mut streams = Vec::new();
             for peer in self.others() {
-                let (peer_small, stream) = self.open_blocks(peer, into(peer), uniform)?;
+                let (peer_small, stream) = self.open_blocks(peer, into(peer), uniform).await?;
                 small &= peer_small;
                 streams.extend(stream);
             }
@@ -228,12 +231,12 @@ impl Lane {
             for round in 0..rounds_out.max(rounds_in) {
                 if round < rounds_out {
                     for k in 1..=parts {
-                        self.put_part(from((me + k) % (parts + 1)), round, out.piece)?;
+                        self.put_part(from((me + k) % (parts + 1)), round, out.piece).await?;
                     }
                 }
                 for stream in &streams {
                     if round < stream.rounds() {
-                        self.take_block(stream, round)?;
+                        self.take_block(stream, round).await?;
                     }
                 }
             }
@@ -262,8 +265,12 @@ impl Lane {
 
     /// A message that may be shorter than `room`.
     #[inline]
-    fn message_up_to(&mut self, peer: usize, room: usize) -> Result<(Message, usize), LaneError> {
-        let (message, len) = self.any_message(peer)?;
+    async fn message_up_to(
+        &mut self,
+        peer: usize,
+        room: usize,
+    ) -> Result<(Message, usize), LaneError> {
+        let (message, len) = self.any_message(peer).await?;
         if len > room {
             self.dismiss(peer, message, len, room);
             return Ok((Message::Wrong, len));
@@ -274,13 +281,13 @@ impl Lane {
     /// # Safety
     /// The run is valid.
     #[inline]
-    unsafe fn send_any(&mut self, run: From, reader: usize) -> Result<(), LaneError> {
+    async unsafe fn send_any(&mut self, run: From, reader: usize) -> Result<(), LaneError> {
         // SAFETY: the caller's promise.
         unsafe {
             if run.1 <= self.chunk_bytes() {
-                self.send(run.1, |into| copy_short(run.0, into, run.1))
+                self.send(run.1, |into| copy_short(run.0, into, run.1)).await
             } else {
-                self.send_stream(run, Readers::One(reader))
+                self.send_stream(run, Readers::One(reader)).await
             }
         }
     }
@@ -288,12 +295,12 @@ impl Lane {
     /// # Safety
     /// The run is valid.
     #[inline(never)]
-    unsafe fn send_stream(&mut self, run: From, readers: Readers) -> Result<(), LaneError> {
+    async unsafe fn send_stream(&mut self, run: From, readers: Readers) -> Result<(), LaneError> {
         let piece = self.piece_bytes(1);
-        self.announce(run.1, 0, std::iter::once(run.1), piece, readers)?;
+        self.announce(run.1, 0, std::iter::once(run.1), piece, readers).await?;
         for round in 0..run.1.div_ceil(piece) {
             // SAFETY: the caller's promise.
-            unsafe { self.put_part(run, round, piece) }?;
+            unsafe { self.put_part(run, round, piece).await }?;
         }
         Ok(())
     }
@@ -301,20 +308,20 @@ impl Lane {
     /// # Safety
     /// The run is valid, and as long as the message.
     #[inline(never)]
-    unsafe fn receive_stream(&mut self, peer: usize, run: Into) -> Result<(), LaneError> {
+    async unsafe fn receive_stream(&mut self, peer: usize, run: Into) -> Result<(), LaneError> {
         // SAFETY: the caller's promise.
-        unsafe { self.receive_streams(&[(peer, run)]) }
+        unsafe { self.receive_streams(&[(peer, run)]).await }
     }
 
     /// # Safety
     /// The runs are valid, and as long as the messages.
-    unsafe fn receive_streams(&mut self, streams: &[(usize, Into)]) -> Result<(), LaneError> {
+    async unsafe fn receive_streams(&mut self, streams: &[(usize, Into)]) -> Result<(), LaneError> {
         let piece = self.piece_bytes(1);
         let rounds = streams.iter().map(|(_, run)| run.1.div_ceil(piece)).max().unwrap_or(0);
         for round in 0..rounds {
             for &(peer, run) in streams {
                 // SAFETY: the caller's promise.
-                unsafe { self.take_part(peer, run, round, piece) }?;
+                unsafe { self.take_part(peer, run, round, piece).await }?;
             }
         }
         Ok(())
@@ -322,7 +329,7 @@ impl Lane {
 
     /// # Safety
     /// The run is valid.
-    pub(super) unsafe fn put_part(
+    pub(super) async unsafe fn put_part(
         &mut self,
         run: From,
         round: usize,
@@ -330,12 +337,12 @@ impl Lane {
     ) -> Result<(), LaneError> {
         let len = part_of(run.1, round, piece);
         // SAFETY: the caller's promise.
-        unsafe { self.put(len, |into| copy(run.0.add(round * piece), into, len)) }
+        unsafe { self.put(len, |into| copy(run.0.add(round * piece), into, len)).await }
     }
 
     /// # Safety
     /// The run is valid.
-    unsafe fn take_part(
+    async unsafe fn take_part(
         &mut self,
         peer: usize,
         run: Into,
@@ -344,7 +351,7 @@ impl Lane {
     ) -> Result<(), LaneError> {
         let len = part_of(run.1, round, piece);
         if len > 0 {
-            let from = self.take(peer, len)?;
+            let from = self.take(peer, len).await?;
             // SAFETY: the piece is there, and the caller's promise.
             unsafe { copy(from, run.0.add(round * piece), len) };
             self.acknowledge(peer);
@@ -379,7 +386,7 @@ impl Lane {
     ///
     /// # Safety
     /// The runs are valid.
-    unsafe fn send_blocks(
+    async unsafe fn send_blocks(
         &mut self,
         from: &impl Fn(usize) -> From,
         uniform: bool,
@@ -398,13 +405,14 @@ impl Lane {
                         copy_short(at, into, len);
                         into = into.add(len);
                     }
-                })?;
+                })
+                .await?;
                 return Ok(out.total <= INLINE_BYTES);
             }
-            self.announce_blocks(from, &out)?;
+            self.announce_blocks(from, &out).await?;
             for round in 0..out.longest.div_ceil(out.piece) {
                 for peer in others.clone() {
-                    self.put_part(from(peer), round, out.piece)?;
+                    self.put_part(from(peer), round, out.piece).await?;
                 }
             }
             Ok(false)
@@ -413,19 +421,20 @@ impl Lane {
 
     /// # Safety
     /// The runs are valid.
-    unsafe fn announce_blocks(
+    async unsafe fn announce_blocks(
         &mut self,
         from: &impl Fn(usize) -> From,
         out: &Outgoing,
     ) -> Result<(), LaneError> {
         let (others, ranks) = (self.others(), self.ranks());
         let parts = others.map(|peer| from(peer).1);
-        self.announce(out.total, out.table, parts, out.piece, Readers::All)?;
+        self.announce(out.total, out.table, parts, out.piece, Readers::All).await?;
         // SAFETY: the table has a word per rank.
         unsafe {
             self.put(out.table, |into| {
                 write_table(into, ranks, from);
             })
+            .await
         }
     }
 
@@ -434,7 +443,7 @@ impl Lane {
     ///
     /// # Safety
     /// The run is valid.
-    unsafe fn open_blocks(
+    async unsafe fn open_blocks(
         &mut self,
         peer: usize,
         run: Into,
@@ -442,7 +451,7 @@ impl Lane {
     ) -> Result<(bool, Option<Blocks>), LaneError> {
         let ranks = self.ranks();
         let table = self.table_bytes(uniform);
-        let (message, total) = self.any_message(peer)?;
+        let (message, total) = self.any_message(peer).await?;
         let small = total <= INLINE_BYTES;
         let mine = (self.rank() + ranks - peer) % ranks - 1;
         let other = |k: usize| (peer + 1 + k) % ranks;
@@ -468,7 +477,7 @@ impl Lane {
                 }
                 _ => {
                     let lens: Vec<usize> = if table > 0 {
-                        let at = self.take(peer, table)?.cast::<u64>();
+                        let at = self.take(peer, table).await?.cast::<u64>();
                         (0..ranks - 1).map(|k| at.add(other(k)).read_unaligned() as usize).collect()
                     } else {
                         vec![total / (ranks - 1); ranks - 1]
@@ -486,11 +495,11 @@ impl Lane {
 
     /// # Safety
     /// The stream's run is valid.
-    unsafe fn take_block(&mut self, stream: &Blocks, round: usize) -> Result<(), LaneError> {
+    async unsafe fn take_block(&mut self, stream: &Blocks, round: usize) -> Result<(), LaneError> {
         for (k, &len) in stream.lens.iter().enumerate() {
             let len = part_of(len, round, stream.piece);
             if k == stream.mine && len > 0 {
-                let from = self.take(stream.peer, len)?;
+                let from = self.take(stream.peer, len).await?;
                 // SAFETY: the piece is there, and the caller's promise.
                 unsafe { copy(from, stream.into.add(round * stream.piece), len) };
             } else {
@@ -540,22 +549,4 @@ unsafe fn write_table(into: *mut u8, ranks: usize, from: &impl Fn(usize) -> From
 
 fn in_place(run: Into) -> From {
     (run.0.cast_const(), run.1)
-}
-
-/// A copy that is as cheap as can be for a word.
-///
-/// # Safety
-/// As for `copy_nonoverlapping`, except that both may be null where `len` is 0.
-#[inline]
-pub(super) unsafe fn copy_short(from: *const u8, into: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match len {
-            0 => {}
-            4 => into.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
-            8 => into.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
-            16 => into.cast::<u128>().write_unaligned(from.cast::<u128>().read_unaligned()),
-            _ => copy(from, into, len),
-        }
-    }
 }

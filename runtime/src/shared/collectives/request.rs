@@ -4,18 +4,17 @@ use std::ptr;
 
 use hetccl_core::{Block, Call, Collective, Layout, Reduction, Region};
 
-use super::lane::{Lane, LaneError};
-use super::reductions::Fold;
+use super::{Lane, both};
 use crate::host::ExternalReducer;
 use crate::process::Request;
+use crate::shared::fold::Fold;
+use crate::shared::lane::{LaneError, is_for_lanes};
 
+#[both]
 impl Lane {
     /// Whether a call goes through the lane; the same on all ranks.
     pub fn takes(&self, request: &Request<'_>) -> bool {
-        let call = request.call;
-        call.group.remote_size.is_none()
-            && call.neighbours.is_none()
-            && (!call.collective.reduces() || request.element_bytes <= self.most_element_bytes())
+        is_for_lanes(request.call, request.element_bytes, self.most_element_bytes())
     }
 
     /// Runs a call that the lane [takes](Lane::takes), to its end.
@@ -25,7 +24,7 @@ impl Lane {
     ///
     /// # Safety
     /// The request's regions are host memory, and what MPI demands of the buffers of collectives holds.
-    pub unsafe fn run(
+    pub async unsafe fn run(
         &mut self,
         request: &Request<'_>,
         external: &dyn ExternalReducer,
@@ -34,19 +33,19 @@ impl Lane {
         unsafe {
             match request.reduction {
                 Some(Reduction::Predefined(op, datatype)) => {
-                    self.reducing(request, &(op, datatype))
+                    self.reducing(request, &(op, datatype)).await
                 }
                 Some(Reduction::External(number)) => {
-                    self.reducing(request, &(external, number, request.element_bytes))
+                    self.reducing(request, &(external, number, request.element_bytes)).await
                 }
-                None => self.moving(request),
+                None => self.moving(request).await,
             }
         }
     }
 
     /// # Safety
     /// As for [`run`](Lane::run).
-    unsafe fn reducing(
+    async unsafe fn reducing(
         &mut self,
         request: &Request<'_>,
         fold: &impl Fold,
@@ -58,21 +57,21 @@ impl Lane {
         // SAFETY: the caller's promise.
         unsafe {
             match call.collective {
-                Collective::Allreduce => self.allreduce(input, output, count, fold),
-                Collective::Reduce => self.reduce(input, output, count, fold, root),
-                Collective::Scan => self.scan(input, output, count, fold, true),
-                Collective::Exscan => self.scan(input, output, count, fold, false),
+                Collective::Allreduce => self.allreduce(input, output, count, fold).await,
+                Collective::Reduce => self.reduce(input, output, count, fold, root).await,
+                Collective::Scan => self.scan(input, output, count, fold, true).await,
+                Collective::Exscan => self.scan(input, output, count, fold, false).await,
                 Collective::ReduceScatter => {
-                    self.reduce_scatter(input, output, |rank| call.send_block(rank).len, fold)
+                    self.reduce_scatter(input, output, |rank| call.send_block(rank).len, fold).await
                 }
-                _ => self.reduce_scatter(input, output, |_| count, fold),
+                _ => self.reduce_scatter(input, output, |_| count, fold).await,
             }
         }
     }
 
     /// # Safety
     /// As for [`run`](Lane::run).
-    unsafe fn moving(&mut self, request: &Request<'_>) -> Result<(), LaneError> {
+    async unsafe fn moving(&mut self, request: &Request<'_>) -> Result<(), LaneError> {
         let call = request.call;
         let (input, output) = (read(request.input), write(request.output));
         let (root, at_root) = (call.root_rank(), call.root_rank() == call.rank());
@@ -82,18 +81,18 @@ impl Lane {
         // SAFETY: the caller's promise.
         unsafe {
             match call.collective {
-                Collective::Barrier => self.barrier(),
+                Collective::Barrier => self.barrier().await,
                 Collective::Bcast => {
                     let buffer = if at_root { request.input } else { request.output };
-                    self.bcast(write(buffer), buffer.len_bytes, root)
+                    self.bcast(write(buffer), buffer.len_bytes, root).await
                 }
                 Collective::Gather | Collective::Gatherv => {
                     let own = if call.in_place { NOTHING } else { sent_block(call, input) };
-                    self.gather(own, received, root, uniform)
+                    self.gather(own, received, root, uniform).await
                 }
                 Collective::Allgather | Collective::Allgatherv => {
                     let own = if call.in_place { NOTHING } else { sent_block(call, input) };
-                    self.allgather(own, received)
+                    self.allgather(own, received).await
                 }
                 Collective::Scatter | Collective::Scatterv => {
                     let own = match (call.in_place, &call.layout) {
@@ -101,16 +100,16 @@ impl Lane {
                         (_, Layout::Uniform { count, .. }) => (output, *count),
                         (_, Layout::Blocks { recv, .. }) => run_into(output, recv[0]),
                     };
-                    self.scatter(own, sent, root, uniform)
+                    self.scatter(own, sent, root, uniform).await
                 }
                 _ if call.in_place => {
                     let from = |rank: usize| {
                         let (at, len) = received(rank);
                         (at.cast_const(), len)
                     };
-                    self.alltoall(from, received, uniform)
+                    self.alltoall(from, received, uniform).await
                 }
-                _ => self.alltoall(sent, received, uniform),
+                _ => self.alltoall(sent, received, uniform).await,
             }
         }
     }
