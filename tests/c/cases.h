@@ -52,11 +52,7 @@ static void prepare(size_t n)
     }
 }
 
-#ifdef OPEN_MPI
 #define PERSISTENT_CALL(Name, ...) MPI_##Name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, request)
-#else
-#define PERSISTENT_CALL(Name, ...) MPI_##Name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, request)
-#endif
 
 /* One collective in the form asked for: its name as in MPI_Name and MPI_Iname, and its arguments up to the communicator. */
 #define CALL(Name, name, ...)                                                                                           \
