@@ -29,10 +29,37 @@ pub const VARIABLES: &[Variable] = &[
         "The folder in which libucp.so.0 is looked for, and nowhere else. Without it: where the system's loader looks",
     ),
     variable(
+        "HETCCL_DELEGATE",
+        "the NCCL library",
+        "0: calls are never handed on to the vendor's own library; 1: an error, with the reason, where they can't be. Without \
+         it: handed on where all ranks can",
+    ),
+    variable(
+        "HETCCL_NCCL_LIBRARY",
+        "the NCCL library",
+        "The vendor's libnccl.so.2, by absolute path; hetccl run sets the one that it finds beside the framework. Without it: \
+         beside the framework's own, then where the loader looks",
+    ),
+    variable(
+        "HETCCL_RCCL_LIBRARY",
+        "the NCCL library",
+        "The vendor's librccl.so.1, in the same way",
+    ),
+    variable(
+        "HETCCL_RANK_WEIGHT",
+        "the NCCL library",
+        "How much this rank counts in ncclAvg: sum(w x) / sum(w). Without it: 1",
+    ),
+    variable(
         "HETCCL_INIT_TIMEOUT",
         "the NCCL library",
         "Seconds, at least 1, that a rank waits for the others when a communicator is made; then the missing ranks are \
          named. Without it: 600",
+    ),
+    variable(
+        "HETCCL_HIERARCHY",
+        "the NCCL library",
+        "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",
     ),
     variable(
         "NCCL_COMM_ID",
@@ -58,49 +85,24 @@ pub const VARIABLES: &[Variable] = &[
          Without it: nothing",
     ),
     variable(
-        "HETCCL_DELEGATE",
-        "the NCCL library",
-        "0: calls are never handed on to the vendor's own library. 1: they are, or making the communicator fails with the reason. \
-         Without it: they are where that can be",
-    ),
-    variable(
-        "HETCCL_NCCL_LIBRARY",
-        "the NCCL library",
-        "NVIDIA's own library, by absolute path. Without it: looked for beside the framework's, then where the loader looks",
-    ),
-    variable(
-        "HETCCL_RCCL_LIBRARY",
-        "the NCCL library",
-        "AMD's own library, as HETCCL_NCCL_LIBRARY",
-    ),
-    variable(
-        "HETCCL_RANK_WEIGHT",
-        "the NCCL library",
-        "How much this rank counts in averages (ncclAvg): sum(w x) / sum(w). Without it: 1",
-    ),
-    variable(
-        "HETCCL_HIERARCHY",
-        "the NCCL library",
-        "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",
-    ),
-    variable(
         "NCCL_DEBUG_FILE",
         "the NCCL library",
-        "A file for what NCCL_DEBUG asks for, as in NCCL. Without it: stderr",
+        "The file for what NCCL_DEBUG asks for; %h stands for the host, %p for the process. Without it: stderr",
     ),
     variable(
         "NCCL_HOSTID",
         "the NCCL library",
-        "A name in place of the host's own, as in NCCL: ranks with different names are taken to be on different hosts",
+        "What tells hosts apart: ranks with the same one share memory. Without it: the system's own id",
     ),
     variable(
         "NCCL_COMM_BLOCKING",
         "the NCCL library",
-        "0 or 1: whether communicators without a configuration are blocking, as in NCCL. Without it: 1",
+        "0: calls that make communicators return at once; 1: they wait. Without it: what the program's configuration says",
     ),
     variable(
         "NCCL_CONF_FILE",
         "the NCCL library",
-        "A file of settings NAME=VALUE, as in NCCL. The environment wins",
+        "A file with lines NAME=VALUE for NCCL_ variables that the environment does not have. Without it: ~/.nccl.conf, then \
+         /etc/nccl.conf",
     ),
 ];
