@@ -53,14 +53,14 @@ fn main() -> std::process::ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Balance(args) => balance::run(&args),
         Command::Perf(args) => match perf(args) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
         Command::Completions(args) => completions::run(&args),
         Command::Generate(args) => generate::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Balance(args) => balance::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

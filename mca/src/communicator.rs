@@ -63,6 +63,12 @@ impl CommunicatorRef {
         }
     }
 
+    /// Whether [`context`](Self::context) is the same on all ranks; for communicators of MPI sessions it is not.
+    pub fn context_is_global(self) -> bool {
+        // SAFETY: the communicator is live (`from_raw`).
+        unsafe { sys::hetccl_comm_context_is_global(self.as_ptr()) }
+    }
+
     /// The context id: the same on all ranks.
     pub fn context(self) -> u32 {
         // SAFETY: the communicator is live (`from_raw`).

@@ -76,6 +76,33 @@ pub fn named_in_coll(component: &CStr) -> bool {
     unsafe { sys::hetccl_named_in_coll(component.as_ptr()) }
 }
 
+/// Whether the parameter `coll` lets a component take part.
+pub fn allowed_in_coll(component: &CStr) -> bool {
+    // SAFETY: reads a parameter.
+    unsafe { sys::hetccl_allowed_in_coll(component.as_ptr()) }
+}
+
+/// Whether this job survives failed processes (`mpirun --with-ft ulfm`).
+pub fn survives_failures() -> bool {
+    // SAFETY: reads a value that is set before components are opened.
+    unsafe { sys::hetccl_ft_enabled() }
+}
+
+/// The error class for a peer that is gone: `MPI_ERR_PROC_FAILED` where the job survives it.
+pub fn failed_process_error() -> i32 {
+    // SAFETY: reads a value that is set before components are opened.
+    unsafe { sys::hetccl_ft_failed_process() }
+}
+
+/// Adds a component to those that Open MPI was linked with, if Open MPI has not looked at them yet.
+///
+/// # Safety
+/// `component` is a component's description and lives as long as the process. No other thread uses Open MPI yet.
+pub unsafe fn join_static_components(component: *const sys::mca_base_component_t) {
+    // SAFETY: the caller's promise.
+    unsafe { sys::hetccl_join_static_components(component) }
+}
+
 /// A line for those who asked with `--mca coll_base_verbose LEVEL`.
 pub fn coll_verbose(level: i32, line: &str) {
     let line = c_string(line);

@@ -1,4 +1,6 @@
-/* See glue.h. Calls Open MPI's macros and inline functions; no logic of hetccl's own. */
+/* See glue.h. Calls Open MPI's macros and inline functions; no logic of hetccl's own.
+ *
+ * What differs between the lines of Open MPI is in line/: one header for each coll interface, with the same names. */
 #include "glue.h"
 
 #include <stdlib.h>
@@ -11,10 +13,11 @@
 #include "ompi/proc/proc.h"
 #include "opal/datatype/opal_convertor.h"
 #include "opal/mca/base/base.h"
-#include "opal/mca/pmix/pmix.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
+
+#include HETCCL_LINE_HEADER
 
 /* ---- modules ---- */
 
@@ -46,7 +49,8 @@ int hetccl_comm_rank(ompi_communicator_t *comm) { return ompi_comm_rank(comm); }
 int hetccl_comm_size(ompi_communicator_t *comm) { return ompi_comm_size(comm); }
 bool hetccl_comm_is_inter(ompi_communicator_t *comm) { return OMPI_COMM_IS_INTER(comm); }
 int hetccl_comm_remote_size(ompi_communicator_t *comm) { return ompi_comm_remote_size(comm); }
-uint32_t hetccl_comm_context(ompi_communicator_t *comm) { return comm->c_contextid; }
+uint32_t hetccl_comm_context(ompi_communicator_t *comm) { return line_comm_context(comm); }
+bool hetccl_comm_context_is_global(ompi_communicator_t *comm) { return line_comm_context_is_global(comm); }
 ompi_communicator_t *hetccl_comm_local(ompi_communicator_t *comm) { return comm->c_local_comm; }
 bool hetccl_comm_is_world(ompi_communicator_t *comm) { return comm == MPI_COMM_WORLD; }
 /* MPI_Comm_free of an inter-communicator lets go of its local one at once, whoever else has the former. */
@@ -413,7 +417,7 @@ int hetccl_pml_irecv(void *into, size_t bytes, int peer, int tag, ompi_communica
 
 bool hetccl_pml_test(ompi_request_t **request, int *error, size_t *bytes)
 {
-    if (!REQUEST_COMPLETE(*request)) {
+    if (!REQUEST_COMPLETE(*request) && !line_request_is_failed(*request)) {
         return false;
     }
     opal_atomic_rmb();
@@ -433,21 +437,15 @@ void hetccl_progress(void) { opal_progress(); }
 int hetccl_progress_register(hetccl_progress_fn fn) { return opal_progress_register(fn); }
 int hetccl_progress_unregister(hetccl_progress_fn fn) { return opal_progress_unregister(fn); }
 
-int hetccl_modex_put(const char *key, const void *bytes, size_t len)
-{
-    int rc;
-    OPAL_MODEX_SEND_STRING(rc, OPAL_PMIX_GLOBAL, (char *) key, bytes, len);
-    return rc;
-}
+int hetccl_modex_put(const char *key, const void *bytes, size_t len) { return line_modex_put(key, bytes, len); }
 
 int hetccl_modex_get(uint64_t peer, const char *key, void **bytes, size_t *len)
 {
     opal_process_name_t name = {.jobid = (opal_jobid_t) (peer >> 32), .vpid = (opal_vpid_t) peer};
     uint8_t *data = NULL;
-    int rc;
     *bytes = NULL;
     *len = 0;
-    OPAL_MODEX_RECV_STRING(rc, (char *) key, &name, &data, len);
+    int rc = line_modex_get(&name, key, &data, len);
     *bytes = data;
     return rc;
 }
@@ -506,21 +504,33 @@ static const char *param_text(const char *full_name, mca_base_var_source_t *sour
     return *text;
 }
 
-bool hetccl_named_in_coll(const char *name)
+static bool in_list(const char *list, const char *name)
 {
-    mca_base_var_source_t source;
-    const char *text = param_text("coll", &source);
     size_t len = strlen(name);
-    if (NULL == text || '^' == text[0]) {
-        return false;
-    }
-    for (const char *at = text; NULL != at; at = strchr(at, ',')) {
+    for (const char *at = list; NULL != at; at = strchr(at, ',')) {
         at += ',' == *at;
         if (0 == strncmp(at, name, len) && ('\0' == at[len] || ',' == at[len])) {
             return true;
         }
     }
     return false;
+}
+
+bool hetccl_named_in_coll(const char *name)
+{
+    mca_base_var_source_t source;
+    const char *text = param_text("coll", &source);
+    return NULL != text && '^' != text[0] && in_list(text, name);
+}
+
+bool hetccl_allowed_in_coll(const char *name)
+{
+    mca_base_var_source_t source;
+    const char *text = param_text("coll", &source);
+    if (NULL == text || '\0' == text[0]) {
+        return true;
+    }
+    return '^' == text[0] ? !in_list(text + 1, name) : in_list(text, name);
 }
 
 void hetccl_coll_verbose(int level, const char *line)
@@ -533,4 +543,89 @@ void hetccl_show_error(const char *title, const char *text)
     /* A frame of Open MPI's own shape, without a text file that would have to be found. */
     static const char rule[] = "--------------------------------------------------------------------------";
     opal_output(0, "%s\n%s\n\n%s\n%s", rule, title, text, rule);
+}
+
+void hetccl_join_static_components(const mca_base_component_t *component)
+{
+    enum { MOST = 64 };
+    static const mca_base_component_t *joined[MOST + 2];
+    mca_base_framework_t *framework = &ompi_coll_base_framework;
+    if (0 != framework->framework_refcnt || NULL == framework->framework_static_components) {
+        return;
+    }
+    int n = 0;
+    for (; NULL != framework->framework_static_components[n]; ++n) {
+        if (MOST == n || component == framework->framework_static_components[n]) {
+            return;
+        }
+        joined[n] = framework->framework_static_components[n];
+    }
+    joined[n] = component;
+    framework->framework_static_components = joined;
+}
+
+/* ---- fault tolerance ---- */
+
+bool hetccl_ft_enabled(void) { return line_ft_enabled(); }
+bool hetccl_ft_is_failed_process(int error) { return line_error_is_failed_process(error); }
+int hetccl_ft_failed_process(void) { return line_failed_process_error(); }
+void hetccl_module_agree_without_failures(mca_coll_base_module_t *module) { line_agree_without_failures(module); }
+
+/* ---- the library that runs ---- */
+
+/* Objects of Open MPI whose layout the bindings and the inline functions above rely on. */
+static const struct {
+    const char *name;
+    opal_class_t *of;
+    size_t built_bytes;
+} objects[] = {
+    {"ompi_communicator_t", OBJ_CLASS(ompi_communicator_t), sizeof(ompi_communicator_t)},
+    {"ompi_group_t", OBJ_CLASS(ompi_group_t), sizeof(ompi_group_t)},
+    {"ompi_request_t", OBJ_CLASS(ompi_request_t), sizeof(ompi_request_t)},
+    {"ompi_coll_base_nbc_request_t", OBJ_CLASS(ompi_coll_base_nbc_request_t), sizeof(ompi_coll_base_nbc_request_t)},
+    {"ompi_datatype_t", OBJ_CLASS(ompi_datatype_t), sizeof(ompi_datatype_t)},
+    {"ompi_op_t", OBJ_CLASS(ompi_op_t), sizeof(ompi_op_t)},
+    {"opal_convertor_t", OBJ_CLASS(opal_convertor_t), sizeof(opal_convertor_t)},
+};
+
+const char *hetccl_layout_mismatch(size_t *built_bytes, size_t *running_bytes)
+{
+    if (!line_module_bytes_are_known(OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof)) {
+        *built_bytes = sizeof(mca_coll_base_module_t);
+        *running_bytes = OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof;
+        return "mca_coll_base_module_t";
+    }
+    for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); ++i) {
+        if (objects[i].of->cls_sizeof != objects[i].built_bytes) {
+            *built_bytes = objects[i].built_bytes;
+            *running_bytes = objects[i].of->cls_sizeof;
+            return objects[i].name;
+        }
+    }
+    return NULL;
+}
+
+const char *hetccl_running_version(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int len;
+    MPI_Get_library_version(text, &len);
+    return text;
+}
+
+/* What the C compiler says of the types that Rust sees through the bindings. */
+size_t hetccl_layout(int what)
+{
+    switch (what) {
+    case HETCCL_LAYOUT_MODULE: return sizeof(mca_coll_base_module_t);
+    case HETCCL_LAYOUT_MODULE_ENABLE: return offsetof(mca_coll_base_module_t, coll_module_enable);
+    case HETCCL_LAYOUT_MODULE_LAST_COLLECTIVE: return offsetof(mca_coll_base_module_t, coll_neighbor_alltoallw_init);
+    case HETCCL_LAYOUT_MODULE_REDUCE_LOCAL: return offsetof(mca_coll_base_module_t, coll_reduce_local);
+    case HETCCL_LAYOUT_COMPONENT: return sizeof(mca_coll_base_component_t);
+    case HETCCL_LAYOUT_COMPONENT_QUERY: return offsetof(mca_coll_base_component_t, collm_comm_query);
+    case HETCCL_LAYOUT_REQUEST: return sizeof(ompi_request_t);
+    case HETCCL_LAYOUT_OWN_REQUEST_STATE: return offsetof(hetccl_request_t, state);
+    case HETCCL_LAYOUT_OWN_MODULE_STATE: return offsetof(hetccl_module_t, state);
+    default: return 0;
+    }
 }

@@ -22,9 +22,10 @@
 
 /* ---- modules ---- */
 
-/* A coll module with room for the plugin's own state. */
+/* A coll module with room for the plugin's own state, behind room for what later releases of a line add to the module. */
 typedef struct hetccl_module_t {
     mca_coll_base_module_t super;
+    void *reserved[8];
     void *state;
 } hetccl_module_t;
 
@@ -41,6 +42,8 @@ int hetccl_comm_size(ompi_communicator_t *comm);
 bool hetccl_comm_is_inter(ompi_communicator_t *comm);
 int hetccl_comm_remote_size(ompi_communicator_t *comm);
 uint32_t hetccl_comm_context(ompi_communicator_t *comm);
+/* Whether the context is the same number on all ranks. Communicators of MPI sessions have one of each process's own. */
+bool hetccl_comm_context_is_global(ompi_communicator_t *comm);
 ompi_communicator_t *hetccl_comm_local(ompi_communicator_t *comm);
 void hetccl_comm_retain(ompi_communicator_t *comm);
 /* local is the local communicator of an inter-communicator at the time it was retained, or null. */
@@ -147,10 +150,50 @@ int hetccl_param_word(const mca_base_component_t *component, const char *name, c
                       const hetccl_word_t *words, int *storage);
 /* Whether the user said --mca coll and named this component (with or without others). */
 bool hetccl_named_in_coll(const char *name);
+/* Whether the parameter coll lets a component take part: it names it, or is not given, or does not exclude it. */
+bool hetccl_allowed_in_coll(const char *name);
 
 /* Writes a line to the coll framework's verbose stream at a level. */
 void hetccl_coll_verbose(int level, const char *line);
 /* Shows a framed message for the user, once per job. */
 void hetccl_show_error(const char *title, const char *text);
+
+/* Adds a component to those that the coll framework was linked with, for an Open MPI that can't load any (configured
+ * --disable-dlopen). Only before the framework is registered, so not when Open MPI itself is loading the component. */
+void hetccl_join_static_components(const mca_base_component_t *component);
+
+/* ---- fault tolerance (ULFM; Open MPI 5) ---- */
+
+/* Whether this job survives failed processes (mpirun --with-ft ulfm). */
+bool hetccl_ft_enabled(void);
+/* Whether an error says that a process has failed. */
+bool hetccl_ft_is_failed_process(int error);
+/* The error class for a peer that is gone. */
+int hetccl_ft_failed_process(void);
+/* Lets a module answer MPIX_Comm_agree where no process can fail: by its own allreduce. Nothing where the interface has
+ * no agreement. */
+void hetccl_module_agree_without_failures(mca_coll_base_module_t *module);
+
+/* ---- the library that runs ---- */
+
+/* Name of the first object whose size differs between the headers of the build and the library that runs; null when all
+ * agree. */
+const char *hetccl_layout_mismatch(size_t *built_bytes, size_t *running_bytes);
+/* MPI_Get_library_version. */
+const char *hetccl_running_version(void);
+
+enum {
+    HETCCL_LAYOUT_MODULE,
+    HETCCL_LAYOUT_MODULE_ENABLE,
+    HETCCL_LAYOUT_MODULE_LAST_COLLECTIVE,
+    HETCCL_LAYOUT_MODULE_REDUCE_LOCAL,
+    HETCCL_LAYOUT_COMPONENT,
+    HETCCL_LAYOUT_COMPONENT_QUERY,
+    HETCCL_LAYOUT_REQUEST,
+    HETCCL_LAYOUT_OWN_REQUEST_STATE,
+    HETCCL_LAYOUT_OWN_MODULE_STATE,
+};
+/* Sizes and offsets as the C compiler has them, for a test. */
+size_t hetccl_layout(int what);
 
 #endif

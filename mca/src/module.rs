@@ -24,6 +24,12 @@ impl ModuleRef {
         unsafe { (*self.0.as_ptr()).state }
     }
 
+    /// Lets the module answer `MPIX_Comm_agree` in a job whose processes don't fail, where the interface has agreements.
+    pub fn agree_without_failures(self) {
+        // SAFETY: the module is live (`from_raw`).
+        unsafe { sys::hetccl_module_agree_without_failures(self.table()) }
+    }
+
     /// The function table, to be filled before Open MPI gets the module.
     pub fn table(self) -> *mut sys::mca_coll_base_module_t {
         self.0.as_ptr().cast()

@@ -180,6 +180,9 @@ fn finish(pending: Pending) -> Option<Result<(), TransportError>> {
         Ok(())
     } else if receives && error == sys::MPI_ERR_TRUNCATE as i32 {
         Err(TransportError::Truncated { peer, sent_bytes: bytes, room_bytes })
+    // SAFETY: looks at a number.
+    } else if unsafe { sys::hetccl_ft_is_failed_process(error) } {
+        Err(TransportError::PeerFailed { peer, reason: "Open MPI says so".to_owned() })
     } else {
         Err(failed(if receives { "PML receive" } else { "PML send" }, error, peer))
     })

@@ -14,6 +14,8 @@ prepend_path("MANPATH", pathJoin(prefix, "share/man") .. ":")
 local own = capture("ompi_info --parsable --path pkglibdir 2>/dev/null"):match("pkglibdir:(%S+)")
 if own then
     setenv("OMPI_MCA_mca_base_component_path", pathJoin(prefix, "lib/openmpi") .. ":" .. own)
+    -- From Open MPI 5 on PMIx takes that path for its own unless it has one.
+    setenv("PMIX_MCA_mca_base_component_path", pathJoin(prefix, "lib/pmix"))
 elseif mode() == "load" then
     LmodMessage("hetccl: Open MPI is not loaded, so mpirun will not find hetccl. Load Open MPI, then hetccl again.")
 end

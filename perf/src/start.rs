@@ -85,6 +85,11 @@ fn mpirun(plan: &Plan) -> Result<ExitCode> {
         && let Some(own) = component_folder()
     {
         run.env(COMPONENTS, format!("{}:{own}", folder.display()));
+        // From Open MPI 5 on PMIx takes that path for its own unless it has one.
+        let empty = folder.with_file_name("pmix");
+        if empty.is_dir() {
+            run.env("PMIX_MCA_mca_base_component_path", empty);
+        }
     }
     run.arg(program).args(std::env::args_os().skip(1));
     Err(run.exec()).with_context(|| format!("could not start {name}"))

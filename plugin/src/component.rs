@@ -1,7 +1,7 @@
 //! The component that Open MPI loads: its description, parameters, opening and closing, and the answer to "do you want
 //! this communicator?".
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::raw::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -28,6 +28,33 @@ static PRIORITY: AtomicI32 = AtomicI32::new(-1);
 #[unsafe(no_mangle)]
 pub static mut mca_coll_hetccl_component: sys::mca_coll_base_component_t = describe();
 
+/// Runs when the object is loaded. Where that is before Open MPI looks for components (`LD_PRELOAD`), hetccl joins those that
+/// Open MPI was linked with: the way into an Open MPI that loads none, such as PyPI's wheels.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static JOIN: extern "C" fn() = {
+    extern "C" fn join() {
+        if let Err(error) = hetccl_mca::check_running() {
+            // Open MPI is asked no more here: with libraries of two lines in one process it may not even start.
+            if std::env::var_os("LD_PRELOAD").is_some_and(|list| is_preloaded(&list)) {
+                hetccl_mca::tell(&format!("{error}"));
+            }
+            return;
+        }
+        // SAFETY: the description is a static of this object, which nobody unloads once it is preloaded; Open MPI is not in
+        // use yet, or the call does nothing.
+        unsafe {
+            hetccl_mca::join_static_components(&raw const mca_coll_hetccl_component.collm_version);
+        }
+    }
+    join
+};
+
+/// Whether a list of preloaded objects has this one.
+fn is_preloaded(list: &OsStr) -> bool {
+    list.to_string_lossy().contains("mca_coll_hetccl")
+}
+
 const fn describe() -> sys::mca_coll_base_component_t {
     // SAFETY: all fields are integers, character arrays and optional function pointers, for which zero is a value.
     let mut component: sys::mca_coll_base_component_t = unsafe { std::mem::zeroed() };
@@ -40,9 +67,10 @@ const fn describe() -> sys::mca_coll_base_component_t {
     version.mca_project_minor_version = sys::OMPI_MINOR_VERSION as c_int;
     version.mca_project_release_version = sys::OMPI_RELEASE_VERSION as c_int;
     version.mca_type_name = text(b"coll");
-    version.mca_type_major_version = 2;
-    version.mca_type_minor_version = 0;
-    version.mca_type_release_version = 0;
+    let [major, minor, release] = sys::COLL_VERSION;
+    version.mca_type_major_version = major;
+    version.mca_type_minor_version = minor;
+    version.mca_type_release_version = release;
     version.mca_component_name = text(b"hetccl");
     version.mca_component_major_version = decimal(env!("CARGO_PKG_VERSION_MAJOR"));
     version.mca_component_minor_version = decimal(env!("CARGO_PKG_VERSION_MINOR"));
@@ -75,6 +103,12 @@ const fn decimal(text: &str) -> c_int {
 }
 
 extern "C" fn register() -> c_int {
+    if let Err(error) = hetccl_mca::check_running() {
+        if named_in_coll(NAME) {
+            hetccl_mca::show_error("hetccl: another Open MPI", &error.to_string());
+        }
+        return sys::OMPI_ERR_NOT_SUPPORTED;
+    }
     // SAFETY: the description is a static of this object.
     let parameters = unsafe { Parameters::of(&raw const mca_coll_hetccl_component.collm_version) };
     match read_parameters(&parameters) {

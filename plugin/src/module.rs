@@ -67,6 +67,9 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
     let table = unsafe { &mut *module.table() };
     table.coll_module_enable = Some(enable);
     collective::fill(table, group.remote_size.is_some());
+    if !hetccl_mca::survives_failures() {
+        module.agree_without_failures();
+    }
     Some(module.table())
 }
 

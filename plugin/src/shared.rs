@@ -262,7 +262,9 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     };
     let possible = group.remote_size.is_none()
         && (2..=MAX_RANKS).contains(&group.len())
-        && !state.has_any_memory();
+        && !state.has_any_memory()
+        // Only messages through the PML end when a process fails or a communicator is revoked.
+        && !hetccl_mca::survives_failures();
     if kinds.is_empty() || !possible {
         state.share.set(&plugin.lock(), None, false);
         return Ok(());

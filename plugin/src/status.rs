@@ -16,10 +16,8 @@ pub(crate) fn of_transport(error: &TransportError) -> c_int {
         TransportError::Failed { operation, native_code, .. } if operation.starts_with("PML") => {
             *native_code
         }
-        // MPI_ERR_PROC_FAILED comes with Open MPI 5's fault tolerance.
-        TransportError::PeerFailed { .. } | TransportError::Unreachable { .. } => {
-            sys::MPI_ERR_OTHER as c_int
-        }
+        TransportError::PeerFailed { .. } => hetccl_mca::failed_process_error(),
+        TransportError::Unreachable { .. } => sys::MPI_ERR_OTHER as c_int,
         TransportError::Failed { .. } => sys::MPI_ERR_INTERN as c_int,
     }
 }

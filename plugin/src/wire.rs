@@ -1,10 +1,15 @@
 //! Which wire a communicator gets, and the addresses that UCX needs.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hetccl_core::topology::{Identity, Vendor, digest_of};
 use hetccl_core::{Rank, TransportError};
-use hetccl_mca::{CommunicatorRef, PmlTransport, coll_verbose, modex_get, my_name, pml_name};
+use hetccl_mca::{
+    CommunicatorRef, PmlTransport, ProcessName, allowed_in_coll, coll_verbose, modex_get, my_name,
+    pml_name, survives_failures,
+};
 use hetccl_runtime::gpu::{Gpus, host_id};
 use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
 use hetccl_runtime::{GpuPath, TransportChoice, Wire};
@@ -14,6 +19,9 @@ use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
 pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.4";
+
+/// Open MPI's component with agreements that survive failed processes.
+const AGREEMENTS: &CStr = c"ftagree";
 
 /// A UCX address follows.
 const HAS_ADDRESS: u8 = 1;
@@ -84,6 +92,7 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     let plugin = Plugin::get();
     let group = comm.group();
     if comm.is_world() {
+        demand_agreements(comm)?;
         let agreed = agree_in_world(plugin, comm)?;
         let _ = plugin.job_uses_ucx.set(agreed.ucx);
         let _ = plugin.job_has_gpus.set(!agreed.no_gpus);
@@ -99,10 +108,12 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
             identities: Vec::new(),
         });
     }
+    // A program may have nothing but communicators of MPI sessions: then there never was a MPI_COMM_WORLD to agree in.
+    let agreed = plugin.job_uses_ucx.get().is_some();
     let mut use_ucx = plugin.job_uses_ucx.get().copied().unwrap_or(false);
     let mut any_memory = plugin.job_has_gpus.get().copied().unwrap_or(false);
     let mut direct = plugin.job_is_direct.get().copied().unwrap_or(false);
-    if comm.reaches_other_jobs(my_name().job()) {
+    if !agreed || comm.reaches_other_jobs(my_name().job()) {
         // Open MPI may be in the middle of its own progress here, so nobody waits for messages: what each process has
         // published is the same for all.
         let everybody: Vec<Published> = published(comm).collect();
@@ -110,6 +121,9 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
         any_memory = everybody.iter().any(|process| process.flags & HAS_GPU != 0);
         direct = everybody.iter().all(|process| process.flags & DIRECT != 0);
     }
+    // UCX tells communicators apart by a number that all their ranks have in common; and only Open MPI's own messages end
+    // when a process fails or a communicator is revoked.
+    use_ucx &= comm.context_is_global() && !survives_failures();
     // What the others have published is only looked at where it can matter.
     let one_device = any_memory
         && group.remote_size.is_none()
@@ -127,12 +141,41 @@ pub(crate) fn choose(comm: CommunicatorRef) -> Result<Choice, i32> {
     Ok(Choice { wire, any_memory, direct, one_device, identities })
 }
 
+/// Jobs that survive failed processes need agreements that do, which are a component of Open MPI's own.
+fn demand_agreements(comm: CommunicatorRef) -> Result<(), i32> {
+    if !survives_failures() || allowed_in_coll(AGREEMENTS) {
+        return Ok(());
+    }
+    if comm.group().rank == Rank(0) {
+        let text = "Fault tolerance is on (mpirun --with-ft ulfm), and hetccl has no agreement of its own that survives \
+                    failed processes. Name Open MPI's beside it: --mca coll hetccl,ftagree";
+        hetccl_mca::show_error("hetccl: fault tolerance needs ftagree", text);
+    }
+    Err(hetccl_mca::sys::OMPI_ERR_NOT_SUPPORTED)
+}
+
 /// Whether all are the same device.
 fn all_equal(mut devices: impl Iterator<Item = u64>) -> bool {
     match devices.next() {
         None | Some(0) => false,
         Some(first) => devices.all(|device| device == first),
     }
+}
+
+/// What a process published. That of this job's processes is asked for once: Open MPI 5 does not give back all the memory of
+/// the answer, and communicators come and go.
+fn published_by(peer: ProcessName) -> Result<Arc<[u8]>, i32> {
+    static KNOWN: Mutex<BTreeMap<u64, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    if peer.job() != my_name().job() {
+        return modex_get(peer, ADDRESS_KEY).map(Arc::from);
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(published) = known.get(&peer.0) {
+        return Ok(published.clone());
+    }
+    let published: Arc<[u8]> = modex_get(peer, ADDRESS_KEY)?.into();
+    known.insert(peer.0, published.clone());
+    Ok(published)
 }
 
 /// What a process has published, without its address. Nothing where it could not be read.
@@ -162,7 +205,7 @@ fn published(comm: CommunicatorRef) -> impl Iterator<Item = Published> {
     let local = (0..group.len()).map(|rank| (rank, false));
     let remote = (0..group.remote_len()).map(|rank| (rank, true));
     local.chain(remote).map(move |(rank, remote)| {
-        let bytes = modex_get(comm.peer(rank, remote), ADDRESS_KEY);
+        let bytes = published_by(comm.peer(rank, remote));
         Published::from_bytes(bytes.as_deref().unwrap_or_default())
     })
 }
@@ -183,6 +226,14 @@ fn agree_in_world(plugin: &Plugin, comm: CommunicatorRef) -> Result<Ballot, i32>
         );
         hetccl_mca::show_error("hetccl: the ranks differ", &text);
         return Err(hetccl_mca::sys::OMPI_ERR_BAD_PARAM);
+    }
+    if survives_failures() && plugin.settings.transport == TransportChoice::Ucx {
+        if comm.group().rank == Rank(0) {
+            let text = "coll_hetccl_transport is ucx, and fault tolerance is on (mpirun --with-ft ulfm): only Open MPI's own \
+                        messages end when a process fails. Let coll_hetccl_transport be auto or pml.";
+            hetccl_mca::show_error("hetccl: UCX was demanded with fault tolerance", text);
+        }
+        return Err(hetccl_mca::sys::OMPI_ERR_NOT_SUPPORTED);
     }
     if !result.ucx && plugin.settings.transport == TransportChoice::Ucx {
         report_no_ucx(comm, trouble.as_deref());
@@ -215,7 +266,9 @@ fn tell_wire(plugin: &Plugin, comm: CommunicatorRef, ucx: bool, trouble: Option<
     if comm.group().rank != Rank(0) {
         return;
     }
-    let line = if ucx {
+    let line = if survives_failures() {
+        format!("messages go over pml ({}): fault tolerance is on", pml_name())
+    } else if ucx {
         "messages go over ucx: every rank can use it".to_owned()
     } else {
         let why = trouble.unwrap_or("another rank can't use UCX");
@@ -264,13 +317,12 @@ fn digest(plugin: &Plugin) -> u64 {
 fn ucx_wire(comm: CommunicatorRef) -> Result<Wire, i32> {
     let resolve = move |rank: Rank| {
         let peer = comm.peer_of(rank);
-        let published =
-            modex_get(peer, ADDRESS_KEY).map_err(|status| TransportError::Unreachable {
-                peer: rank,
-                reason: format!(
-                    "it published no UCX address (status {status}); does it run hetccl too?"
-                ),
-            })?;
+        let published = published_by(peer).map_err(|status| TransportError::Unreachable {
+            peer: rank,
+            reason: format!(
+                "it published no UCX address (status {status}); does it run hetccl too?"
+            ),
+        })?;
         match published.split_first() {
             Some((flags, _)) if flags & HAS_ADDRESS != 0 && published.len() > HEAD_BYTES => {
                 Ok((peer.0, published[HEAD_BYTES..].to_vec()))

@@ -30,7 +30,7 @@ pub use hetccl_core as core;
 pub use hetccl_gpu as gpu;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
-pub use probe::{Ucx, ucx, ucx_version};
+pub use probe::{Ucx, libraries_in_use, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{

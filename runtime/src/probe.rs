@@ -1,5 +1,6 @@
 //! What a program can learn of this host.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hetccl_core::MemoryType;
@@ -36,12 +37,32 @@ pub fn ucx() -> Result<Ucx, String> {
 /// Why it can't be loaded, and what to do; or that this process has several threads, as loading UCX changes
 /// environment variables for a moment.
 pub fn ucx_version() -> Result<String, String> {
-    let threads = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count());
-    if threads != 1 {
-        return Err(format!("UCX is not looked for in a process with {threads} threads"));
+    let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count());
+    match threads {
+        Ok(1) => {}
+        Ok(threads) => {
+            return Err(format!("UCX is not looked for in a process with {threads} threads"));
+        }
+        Err(error) => {
+            return Err(format!(
+                "UCX is not looked for: it is loaded only while a process has one thread, and /proc, which tells how many it \
+                 has, can't be read ({error}); mount it"
+            ));
+        }
     }
     // SAFETY: this thread is the only one, so nobody else touches the environment.
     let library = unsafe { Library::load() }.map_err(|error| error.to_string())?;
     let (major, minor, release) = library.version();
     Ok(format!("{major}.{minor}.{release}, {}", library.path().display()))
+}
+
+/// The shared libraries that this process has loaded, from `/proc/self/maps`; none where that can't be read.
+pub fn libraries_in_use() -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let mut found: Vec<PathBuf> =
+        paths.filter(|path| path.to_string_lossy().contains(".so")).collect();
+    found.sort();
+    found.dedup();
+    found
 }

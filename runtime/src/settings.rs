@@ -215,10 +215,11 @@ pub const WORD_SETTINGS: &[WordSetting] = &[
     },
     WordSetting {
         name: "hierarchy",
-        help: "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first and \
-               last, between groups once. A process belongs to the vendor whose driver has a device for it (the first of \
-               CUDA, ROCm, Level Zero), or to the host. auto: in communicators with several vendors, where a model of the \
-               cost says that it pays. on: wherever such a schedule can do the call, also by node. off: never",
+        help: "Whether collectives go by the groups of ranks that work on one vendor's devices: inside each group first \
+               and last, between groups once. A process belongs to the vendor whose driver has a device for it (the \
+               first of CUDA, ROCm, Level Zero), or to the host. auto: in communicators with several vendors, where a \
+               model of the cost says that it pays. on: wherever such a schedule can do the call, also by node. off: \
+               never",
         level: 2,
         words: HierarchyChoice::NAMES,
         set: |s, i| s.hierarchy = HierarchyChoice::ALL[i],

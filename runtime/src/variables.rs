@@ -62,6 +62,11 @@ pub const VARIABLES: &[Variable] = &[
          named. Without it: 600",
     ),
     variable(
+        "HETCCL_HIERARCHY",
+        "the NCCL library",
+        "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",
+    ),
+    variable(
         "NCCL_COMM_ID",
         "the NCCL library",
         "HOST:PORT where rank 0 waits for the others, for programs that share no unique id. Without it: an address of rank \

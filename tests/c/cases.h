@@ -5,12 +5,11 @@
 #define HETCCL_CASES_H
 
 #include <mpi.h>
-#ifdef OPEN_MPI
-#include <mpi-ext.h>
-#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "persistent.h"
 
 static int ranks, me;
 static double *in, *out;
@@ -53,11 +52,7 @@ static void prepare(size_t n)
     }
 }
 
-#ifdef OPEN_MPI
-#define PERSISTENT_CALL(Name, ...) MPIX_##Name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, request)
-#else
 #define PERSISTENT_CALL(Name, ...) MPI_##Name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, request)
-#endif
 
 /* One collective in the form asked for: its name as in MPI_Name and MPI_Iname, and its arguments up to the communicator. */
 #define CALL(Name, name, ...)                                                                                           \
@@ -85,7 +80,7 @@ static void call(enum kind kind, enum form form, size_t n, MPI_Request *request)
         case BLOCKING: MPI_Barrier(comm); break;
         case NONBLOCKING: MPI_Ibarrier(comm, request); break;
 #ifdef OPEN_MPI
-        default: MPIX_Barrier_init(comm, MPI_INFO_NULL, request); break;
+        default: MPI_Barrier_init(comm, MPI_INFO_NULL, request); break;
 #else
         default: MPI_Barrier_init(comm, MPI_INFO_NULL, request); break;
 #endif

@@ -3,10 +3,11 @@
 #define HETCCL_CHECK_H
 
 #include <mpi.h>
-#include <mpi-ext.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "persistent.h"
 
 static int ranks, me, failures;
 

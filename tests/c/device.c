@@ -28,7 +28,7 @@ static MPI_Comm comm, ring;
             MPI_Wait(&request_, MPI_STATUS_IGNORE);                                              \
             break;                                                                               \
         case PERSISTENT:                                                                         \
-            MPIX_##upper##_init(__VA_ARGS__, MPI_INFO_NULL, &request_);                          \
+            MPI_##upper##_init(__VA_ARGS__, MPI_INFO_NULL, &request_);                          \
             for (int round_ = 0; round_ < (twice ? 2 : 1); ++round_) {                           \
                 MPI_Start(&request_);                                                            \
                 MPI_Wait(&request_, MPI_STATUS_IGNORE);                                          \

@@ -28,7 +28,7 @@ static void cartesian(const char *name, int dims, const int *sizes, const int *p
             MPI_Wait(&request, MPI_STATUS_IGNORE);
         } else {
             MPI_Request request;
-            MPIX_Neighbor_alltoall_init(out, 1, MPI_INT, in, 1, MPI_INT, grid, MPI_INFO_NULL, &request);
+            MPI_Neighbor_alltoall_init(out, 1, MPI_INT, in, 1, MPI_INT, grid, MPI_INFO_NULL, &request);
             MPI_Start(&request);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
             MPI_Request_free(&request);

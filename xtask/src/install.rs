@@ -4,6 +4,7 @@
 //! PREFIX/bin/hetccl
 //! PREFIX/lib/hetccl/{libnccl.so.2,librccl.so.1}, where the workspace has them, and their unversioned links
 //! PREFIX/lib/openmpi/mca_coll_hetccl.so
+//! PREFIX/lib/pmix: empty, for PMIx to look into
 //! PREFIX/share/hetccl/{env.sh,modulefiles,clusters}
 //! PREFIX/share/{man,bash-completion,zsh,fish}, as `hetccl generate` writes them
 //! ```
@@ -64,8 +65,14 @@ pub fn packages() -> impl Iterator<Item = &'static str> {
 pub fn lay_out(from: &Path, prefix: &Path) -> Result<()> {
     std::fs::create_dir_all(prefix).with_context(|| format!("creating {}", prefix.display()))?;
     let prefix = prefix.canonicalize()?;
-    let dirs =
-        ["bin", "lib/hetccl", "lib/openmpi", "share/hetccl/modulefiles", "share/hetccl/clusters"];
+    let dirs = [
+        "bin",
+        "lib/hetccl",
+        "lib/openmpi",
+        "lib/pmix",
+        "share/hetccl/modulefiles",
+        "share/hetccl/clusters",
+    ];
     for dir in dirs {
         let dir = prefix.join(dir);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -115,6 +122,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn environment_script(prefix: &Path) -> String {
+    let default = for_everybody(&mpi::default_component_path());
+    let default = format!("${{OMPI_MCA_mca_base_component_path:-{default}}}");
+    let mut exports = String::new();
+    for (name, value) in mpi::component_environment("$HETCCL_PREFIX", &default) {
+        exports.push_str(&format!("{name}={value}\nexport {name}\n"));
+    }
     format!(
         r#"# Source this file: it lets Open MPI find hetccl's component and puts `hetccl` on PATH.
 #   . {prefix}/share/hetccl/env.sh
@@ -133,11 +146,8 @@ PATH=$HETCCL_PREFIX/bin:$PATH
 export PATH
 MANPATH=$HETCCL_PREFIX/share/man:${{MANPATH:-}}
 export MANPATH
-OMPI_MCA_mca_base_component_path=$HETCCL_PREFIX/lib/openmpi:${{OMPI_MCA_mca_base_component_path:-{default}}}
-export OMPI_MCA_mca_base_component_path
-"#,
+{exports}"#,
         prefix = prefix.display(),
-        default = for_everybody(&mpi::default_component_path()),
     )
 }
 

@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod command;
+pub mod debian13;
 pub mod demo;
 pub mod docs;
 pub mod emulate;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package, setup,
-    simulate, test, vendor,
+    bench, debian13, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package,
+    setup, simulate, test, vendor,
 };
 
 /// hetccl's developer commands
@@ -35,6 +35,8 @@ enum Task {
     },
     /// Run mpi4py's own test suite under hetccl and compare with stock Open MPI
     TestMpi4py(mpi4py::Args),
+    /// Build and test in a Debian 13 (Open MPI 5, UCX with ROCm modules), made in target/debian13
+    TestDebian13(debian13::Args),
     /// Run LAMMPS with and without hetccl and compare the results
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
@@ -93,6 +95,7 @@ fn run(task: Task) -> Result<ExitCode> {
             ExitCode::SUCCESS
         }
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
+        Task::TestDebian13(args) => passed(debian13::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::TestVendor => passed(vendor::run()?),

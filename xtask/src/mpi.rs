@@ -58,6 +58,30 @@ pub fn default_component_path() -> String {
         .unwrap_or_default()
 }
 
+/// Major and minor number of the Open MPI here.
+pub fn version() -> Option<(u32, u32)> {
+    let mut ask = Command::new(program("ompi_info", Library::OpenMpi));
+    let text = command::capture(ask.arg("--version")).ok()?;
+    // "Open MPI v5.0.7"
+    let word = text.split_whitespace().find(|word| word.starts_with('v'))?;
+    let mut numbers = word[1..].split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// What must be in the environment so that Open MPI finds the component of an installation; `default` is the path that Open MPI
+/// has without it.
+///
+/// From 5.0 on PMIx takes the same path for its own, and complains of every component in it that is not PMIx's. It gets a
+/// empty folder instead; its own it finds all the same.
+pub fn component_environment(prefix: &str, default: &str) -> Vec<(&'static str, String)> {
+    let path = format!("{prefix}/lib/openmpi:{default}");
+    let mut environment = vec![("OMPI_MCA_mca_base_component_path", path)];
+    if version().is_some_and(|(major, _)| major >= 5) {
+        environment.push(("PMIX_MCA_mca_base_component_path", format!("{prefix}/lib/pmix")));
+    }
+    environment
+}
+
 /// A number of ranks that `mpirun` can start.
 ///
 /// # Errors
@@ -102,6 +126,16 @@ fn clean(command: &mut Command) {
 
 /// `mpirun -n ranks` of a library, with a time limit; the program and its arguments are to be added.
 pub fn mpirun(library: Library<'_>, ranks: usize, limit: Duration) -> Command {
+    mpirun_with(library, "hetccl", ranks, limit)
+}
+
+/// As [`mpirun`], with these collective components where hetccl takes part.
+pub fn mpirun_with(
+    library: Library<'_>,
+    components: &str,
+    ranks: usize,
+    limit: Duration,
+) -> Command {
     let mut command = command::limited(program("mpirun", library), limit);
     clean(&mut command);
     let oversubscribe = matches!(library, Library::Hetccl { .. } | Library::OpenMpi);
@@ -109,8 +143,29 @@ pub fn mpirun(library: Library<'_>, ranks: usize, limit: Duration) -> Command {
         command.arg("--oversubscribe");
     }
     if let Library::Hetccl { prefix, transport } = library {
-        let path = format!("{}/lib/openmpi:{}", prefix.display(), default_component_path());
-        command.env("OMPI_MCA_mca_base_component_path", path);
+        let prefix = prefix.display().to_string();
+        command.envs(component_environment(&prefix, &default_component_path()));
+        command.args(["--mca", "coll", components, "--mca", "coll_hetccl_transport", transport]);
+    }
+    command.args(["-n", &ranks.to_string()]);
+    command
+}
+
+/// As [`mpirun`], by the Open MPI of a wheel of PyPI's in a Python environment. Such an Open MPI loads no components, so hetccl's
+/// is preloaded. Programs compiled with a distribution's Open MPI of the same line run with it.
+pub fn mpirun_of_wheel(
+    environment: &Path,
+    library: Library<'_>,
+    ranks: usize,
+    limit: Duration,
+) -> Command {
+    let mut command = command::limited(environment.join("bin/mpirun"), limit);
+    clean(&mut command);
+    command.env("LD_LIBRARY_PATH", environment.join("lib"));
+    command.args(["--oversubscribe", "-x", "LD_LIBRARY_PATH"]);
+    if let Library::Hetccl { prefix, transport } = library {
+        let component = prefix.join("lib/openmpi").join(crate::install::COMPONENT);
+        command.args(["-x", &format!("LD_PRELOAD={}", component.display())]);
         command.args(["--mca", "coll", "hetccl", "--mca", "coll_hetccl_transport", transport]);
     }
     command.args(["-n", &ranks.to_string()]);
@@ -130,13 +185,21 @@ pub fn run(
 ) -> Result<String> {
     let mut command = mpirun(library, ranks, limit);
     command.arg(program).args(arguments);
-    let output = command::output(&mut command)?;
+    finish(&mut command, limit)
+}
+
+/// Runs a command with a time limit and returns its standard output.
+///
+/// # Errors
+/// As for [`run`].
+pub fn finish(command: &mut Command, limit: Duration) -> Result<String> {
+    let output = command::output(command)?;
     if !output.status.success() {
         let why = match output.status.code() {
             Some(124 | 137) => format!("did not end within {} s", limit.as_secs()),
             _ => format!("ended with {}", output.status),
         };
-        bail!("{}\n  {why}\n{}", command::describe(&command), command::tail(&output));
+        bail!("{}\n  {why}\n{}", command::describe(command), command::tail(&output));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -23,6 +23,7 @@ pub const BUILD: Packages = Packages {
         "libclang-dev",
         "openmpi-bin",
         "libopenmpi-dev",
+        "libpmix-dev",
         "libucx0",
         "libucx-dev",
     ],
@@ -71,6 +72,9 @@ pub const ROOTS: Packages = Packages { debian: &["debootstrap"], others: "deboot
 pub const BENCH: Packages =
     Packages { debian: &["mpich", "libmpich-dev"], others: "mpich mpich-devel" };
 
+/// For `test-debian13`.
+pub const DEBIAN13: Packages = Packages { debian: &["debootstrap"], others: "debootstrap" };
+
 /// For `test-lammps`.
 pub const LAMMPS: Packages = Packages { debian: &["lammps"], others: "lammps" };
 
@@ -110,6 +114,11 @@ pub fn packages(sets: &[Packages]) -> Result<()> {
         install()?;
     }
     Ok(())
+}
+
+/// The names of packages, in Debian's names.
+pub fn names(sets: &[Packages]) -> impl Iterator<Item = &'static str> {
+    sets.iter().flat_map(|set| set.debian).copied()
 }
 
 /// As [`packages`], of a set that not every relative of Debian has: where it can't be had, that is said.

@@ -1,5 +1,6 @@
 //! `hetccl doctor`: what this host can do with GPU memory, and for each way why not.
 
+mod libraries;
 mod system;
 
 use std::io::Write;
@@ -25,6 +26,8 @@ struct Report {
     drivers: Vec<DriverReport>,
     devices: Vec<DeviceReport>,
     ucx: Line,
+    /// UCX's modules for device memory and vendors' collective libraries, where they are installed.
+    libraries: Vec<Line>,
     nics: Vec<NicReport>,
     host: Vec<Line>,
     paths: Vec<Line>,
@@ -122,7 +125,8 @@ fn examine(system: &System) -> Report {
     }
     let nics = system.rdma().devices().iter().map(|nic| distances(system, nic, &devices)).collect();
     let paths = paths(system, &devices, &ucx);
-    Report { drivers, devices, ucx: ucx_line(&ucx), nics, host: system.limits(), paths }
+    let libraries = libraries::examine(&drivers, &ucx);
+    Report { drivers, devices, ucx: ucx_line(&ucx), libraries, nics, host: system.limits(), paths }
 }
 
 fn device(system: &System, vendor: Vendor, number: u32, info: DeviceInfo) -> DeviceReport {
@@ -243,6 +247,10 @@ fn print(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
             device.pci_bus_id
         )?;
         print_line(&device.large_bar, out)?;
+    }
+    if !report.libraries.is_empty() {
+        writeln!(out, "Libraries for GPUs")?;
+        report.libraries.iter().try_for_each(|line| print_line(line, out))?;
     }
     writeln!(out, "Network")?;
     print_line(&report.ucx, out)?;

@@ -18,6 +18,22 @@ pub(super) struct Tree {
     pub(super) open_mpi: String,
 }
 
+impl Tree {
+    /// The component fits one minor version of Open MPI: that one, and the next.
+    ///
+    /// # Errors
+    /// A version that is none.
+    pub(super) fn open_mpi_range(&self) -> Result<(String, String)> {
+        let mut numbers = self.open_mpi.split('.').map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => {
+                Ok((format!("{major}.{minor}"), format!("{major}.{}", minor + 1)))
+            }
+            _ => bail!("{:?} is no version of Open MPI", self.open_mpi),
+        }
+    }
+}
+
 /// Builds everything.
 ///
 /// # Errors

@@ -68,16 +68,13 @@ fn release() -> Result<String> {
 
 /// The component is made for one minor version of Open MPI: its library's package, below the next one.
 fn open_mpi_bound(tree: &Tree) -> Result<String> {
-    let mut numbers = tree.open_mpi.split('.').map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-        bail!("{:?} is no version of Open MPI", tree.open_mpi);
-    };
+    let (_, next) = tree.open_mpi_range()?;
     let owner = command::capture(Command::new("dpkg-query").args(["--search", "*/libmpi.so.40"]))
         .context(
         "Open MPI is not from a Debian package, so there is no package to depend on",
     )?;
     let package = owner.split(':').next().unwrap_or_default();
-    Ok(format!("{package} (<< {major}.{}~)", minor + 1))
+    Ok(format!("{package} (<< {next}~)"))
 }
 
 /// Every tag is an error; those that are as they should be are explained in `packaging/debian/*.lintian-overrides`.

@@ -22,7 +22,10 @@ pub(super) fn make(source: &Source) -> Result<Vec<PathBuf>> {
     }
     let pc = [("LIBDIR", "/usr/lib64/hetccl"), ("VERSION", source.version)];
     std::fs::write(top.join("hetccl.pc"), filled(Path::new("hetccl.pc"), &pc)?)?;
+    let (open_mpi, next) = source.tree.open_mpi_range()?;
     let values = [
+        ("NEXT_OPENMPI", next.as_str()),
+        ("OPENMPI", open_mpi.as_str()),
         ("VERSION", source.version),
         ("TOP", &top.display().to_string()),
         ("DATE", &date(source.epoch, "+%a %b %d %Y")?),

@@ -1,0 +1,78 @@
+//! What Open MPI 5 added and 4.1 has not: sessions, agreements, fault tolerance.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use hetccl_tests::{TRANSPORTS, prefix, program};
+use xtask::command;
+use xtask::mpi::{self, Library};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The installation, where Open MPI 5 is there.
+fn with_open_mpi_5(what: &str) -> Option<&'static Path> {
+    match mpi::version() {
+        Some((major, _)) if major >= 5 => prefix(what),
+        Some((major, minor)) => {
+            println!("SKIPPED {what}: Open MPI {major}.{minor} has none");
+            None
+        }
+        None => {
+            println!("SKIPPED {what}: no ompi_info on PATH");
+            None
+        }
+    }
+}
+
+/// Standard output and error as one text.
+fn text(output: &Output) -> String {
+    let streams = [&output.stdout, &output.stderr];
+    streams.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+}
+
+#[test]
+fn sessions_agreements_and_info_hints() {
+    let Some(prefix) = with_open_mpi_5("sessions") else { return };
+    let program = program("sessions");
+    for transport in TRANSPORTS {
+        for ranks in 1..=5 {
+            for arguments in [&[][..], &["with-world"]] {
+                let library = Library::Hetccl { prefix, transport };
+                mpi::run(library, ranks, LIMIT, &program, arguments)
+                    .map(|text| assert!(text.contains("all right"), "{text}"))
+                    .unwrap_or_else(|error| panic!("{error:#}"));
+            }
+        }
+    }
+}
+
+/// `mpirun --with-ft ulfm` with these components.
+fn survivors(prefix: &Path, ranks: usize, transport: &str, components: &str) -> Output {
+    let library = Library::Hetccl { prefix, transport };
+    let mut command = mpi::mpirun_with(library, components, ranks, LIMIT);
+    command.args(["--with-ft", "ulfm"]).arg(program("ulfm"));
+    command::output(&mut command).unwrap()
+}
+
+#[test]
+fn survivors_of_a_failure_revoke_agree_and_shrink() {
+    let Some(prefix) = with_open_mpi_5("fault tolerance") else { return };
+    for ranks in 2..=5 {
+        let output = survivors(prefix, ranks, "auto", "hetccl,ftagree");
+        let text = text(&output);
+        assert!(text.contains("all right") && !text.contains("WRONG"), "{ranks} ranks:\n{text}");
+    }
+}
+
+#[test]
+fn fault_tolerance_without_ftagree_is_declined_and_says_what_to_name() {
+    let Some(prefix) = with_open_mpi_5("fault tolerance declined") else { return };
+    let output = survivors(prefix, 2, "auto", "hetccl");
+    assert!(!output.status.success());
+    let text = text(&output);
+    assert!(text.contains("--mca coll hetccl,ftagree"), "{text}");
+    assert_eq!(text.matches("fault tolerance needs ftagree").count(), 1, "said once: {text}");
+    let output = survivors(prefix, 2, "ucx", "hetccl,ftagree");
+    assert!(!output.status.success() && self::text(&output).contains("auto or pml"));
+}
