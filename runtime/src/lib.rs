@@ -22,6 +22,7 @@ mod settings;
 pub mod shared;
 mod staging;
 mod waiting;
+pub mod watch;
 
 pub use communicator::{Communicator, Mode, Wire};
 pub use error::Error;
