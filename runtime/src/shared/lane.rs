@@ -4,11 +4,13 @@
 //! never wraps: it starts at the ring's beginning instead. Writer and reader follow the same rule, so a reader that knows
 //! where a message begins and how it is cut finds every piece.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{INLINE_BYTES, LINE, Layout, SLOTS};
 use super::segment::Segment;
 use super::wait::Waiter;
+use crate::watch::{CallWord, Trouble, Watch};
 
 /// Collectives without a word on how far this rank is, when they leave nothing in a ring.
 const QUIET: u64 = SLOTS as u64 / 4;
@@ -35,12 +37,21 @@ pub enum LaneError {
         /// Whose.
         peer: usize,
     },
+    /// Another rank's call of this number is another one.
+    #[error("rank {peer} has called another collective, operation, datatype or root")]
+    Mismatch {
+        /// Who.
+        peer: usize,
+    },
+    /// What the communicator's watch has found.
+    #[error("{0:?}")]
+    Trouble(Trouble),
 }
 
 /// A rank's slot for one collective, in one cache line. Plain fields are written before `number` and read after it.
 #[repr(C, align(64))]
 struct Slot {
-    /// The collective's number + 1, when the rest is there.
+    /// The collective's number + 1 and what it is (the stamp), when the rest is there.
     number: AtomicU64,
     /// Bytes of the message, with [`IN_PIECES`].
     len: u64,
@@ -101,6 +112,10 @@ pub struct Lane {
     /// Where this rank stands in each other rank's message.
     cursors: Vec<u64>,
     wrong: Option<LaneError>,
+    /// What the collective under way is, in the upper half of the stamp; 0: not compared.
+    call: u64,
+    /// Who looks after the other ranks.
+    watch: Option<Arc<Watch>>,
     pids: Vec<i32>,
     /// Partial results of reductions.
     pub(super) scratch: Vec<u64>,
@@ -129,11 +144,31 @@ impl Lane {
             told: 0,
             cursors: vec![0; layout.ranks()],
             wrong: None,
+            call: 0,
+            watch: None,
             pids,
             scratch: vec![0; chunk_bytes / 8],
             operands: Vec::with_capacity(layout.ranks()),
             segment,
         }
+    }
+
+    /// Lets a watch look after the other ranks while this one waits.
+    pub fn watch_by(&mut self, watch: Option<Arc<Watch>>) {
+        self.watch = watch;
+    }
+
+    /// Says what the next collective is; ranks that say different things get an error.
+    #[inline]
+    pub fn next_is(&mut self, call: CallWord) {
+        // A lane has at most 64 ranks, so a root takes 7 bits: nothing is lost.
+        self.call = (call.0 & 0xffff_ffff) << 32;
+    }
+
+    /// What a slot of the collective under way says first.
+    #[inline]
+    fn stamp(&self) -> u64 {
+        (self.number + 1) & u64::from(u32::MAX) | self.call
     }
 
     /// The segment's number.
@@ -215,6 +250,15 @@ impl Lane {
 
     #[cold]
     fn gone(&self, peer: usize) -> Option<LaneError> {
+        // SAFETY: slots are inside the segment; `number` is atomic.
+        let theirs = unsafe { &(*self.slot(peer)).number }.load(Ordering::Acquire);
+        let trouble = self.watch.as_ref().and_then(|watch| watch.look_in_call(peer).err());
+        if let Some(trouble) = trouble {
+            return Some(LaneError::Trouble(trouble));
+        }
+        if theirs as u32 == self.stamp() as u32 && theirs != self.stamp() && self.watch.is_none() {
+            return Some(LaneError::Mismatch { peer });
+        }
         let pid = *self.pids.get(peer)?;
         // SAFETY: signal 0 only asks.
         let asked = unsafe { libc::kill(pid, 0) };
@@ -311,7 +355,7 @@ impl Lane {
                 (&raw mut (*slot).payload[0])
                     .write(self.position - len.next_multiple_of(LINE) as u64);
             }
-            (*slot).number.store(self.number + 1, Ordering::Release);
+            (*slot).number.store(self.stamp(), Ordering::Release);
         }
         Ok(())
     }
@@ -344,7 +388,7 @@ impl Lane {
             (&raw mut (*slot).len).write(total as u64 | IN_PIECES);
             (&raw mut (*slot).payload[0]).write(self.position);
             (&raw mut (*slot).payload[1]).write(end);
-            (*slot).number.store(self.number + 1, Ordering::Release);
+            (*slot).number.store(self.stamp(), Ordering::Release);
         }
         Ok(())
     }
@@ -385,7 +429,7 @@ impl Lane {
         let slot = self.slot(peer);
         // SAFETY: slots are inside the segment; `number` is atomic.
         let number = unsafe { &(*slot).number };
-        let wanted = self.number + 1;
+        let wanted = self.stamp();
         self.wait(peer, || number.load(Ordering::Acquire) == wanted)?;
         // SAFETY: the number says that the slot has been written; it stays so until this rank has finished.
         let len = unsafe { (&raw const (*slot).len).read() };

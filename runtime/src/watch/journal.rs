@@ -231,6 +231,14 @@ impl Track {
         }
     }
 
+    /// Writes down that the call begun last has ended well.
+    #[inline]
+    pub fn end_last(&self) {
+        let place = self.word(STARTED).load(Ordering::Relaxed).wrapping_sub(1);
+        let entry = BLOCK_HEAD + (place as usize % ENTRIES) * ENTRY;
+        self.word(entry + 3).store(DONE, Ordering::Release);
+    }
+
     #[inline]
     fn mark(&self, ticket: Ticket, state: u64) {
         // An entry that has been written over since tells nothing of this call.
@@ -248,6 +256,19 @@ impl Track {
             self.word(BROKEN).store(named, Ordering::Release);
         }
         self.word(FAILED).store(named, Ordering::Release);
+    }
+
+    /// The last call of a kind, among those that the journal still has.
+    pub fn last(&self, kind: u8) -> Option<Ticket> {
+        let started = self.word(STARTED).load(Ordering::Relaxed);
+        (started.saturating_sub(ENTRIES as u64)..started).rev().find_map(|place| {
+            let entry = BLOCK_HEAD + (place as usize % ENTRIES) * ENTRY;
+            let word = |at: usize| self.word(entry + at).load(Ordering::Relaxed);
+            let number = (word(0) & ((1 << NUMBER_BITS) - 1)).checked_sub(1)?;
+            let found = (word(0) >> NUMBER_BITS) as u8;
+            let (call, bytes) = (CallWord(word(1)), word(2));
+            (found == kind).then_some(Ticket { place, number, kind, call, bytes })
+        })
     }
 
     /// Whether a call has failed in the middle.

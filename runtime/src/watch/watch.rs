@@ -126,10 +126,27 @@ impl Watch {
         self.track.end(ticket, ended);
     }
 
+    /// Writes down that the call begun last has ended well.
+    #[inline]
+    pub fn end_last(&self) {
+        self.track.end_last();
+    }
+
     /// Whether an earlier call has failed in the middle: nothing more can come of the communicator.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.track.is_broken()
+    }
+
+    /// The last call of a kind.
+    pub fn last(&self, kind: u8) -> Option<Ticket> {
+        self.track.last(kind)
+    }
+
+    /// Whether calls are compared.
+    #[inline]
+    pub fn compares(&self) -> bool {
+        self.policy.compare
     }
 
     /// The journal's share.
@@ -188,7 +205,8 @@ impl Watch {
     ///
     /// # Errors
     /// Why there is no use in waiting.
-    pub fn look_in_call(&self, ticket: Ticket, peer: usize) -> Result<(), Trouble> {
+    pub fn look_in_call(&self, peer: usize) -> Result<(), Trouble> {
+        let Some(ticket) = self.track.last(0) else { return Ok(()) };
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.0 != Some(ticket) {
             *current = (Some(ticket), Patience::new());
