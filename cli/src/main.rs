@@ -3,6 +3,7 @@
 
 mod doctor;
 mod info;
+mod inspect;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +25,8 @@ enum Command {
     Info(info::Args),
     /// Show what this host can do with GPU memory, and why not more
     Doctor(doctor::Args),
+    /// Show where ranks are: their last collectives, also of processes that are stopped or stuck
+    Inspect(inspect::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
 }
@@ -32,6 +35,7 @@ fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Run(args) => run::run(&args),
     };
     match result {
