@@ -7,6 +7,7 @@ pub mod bench;
 pub mod command;
 pub mod demo;
 pub mod emulate;
+pub mod failures;
 pub mod install;
 pub mod kernels;
 pub mod lammps;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, demo, emulate, install, kernels, lammps, leaks, mpi4py, nccl, setup, test};
+use xtask::{
+    bench, demo, emulate, failures, install, kernels, lammps, leaks, mpi4py, nccl, setup, test,
+};
 
 /// hetccl's developer commands
 #[derive(Parser)]
@@ -36,6 +38,8 @@ enum Task {
     TestLammps,
     /// Look for leaks over communicators made and freed, with valgrind
     TestLeaks,
+    /// Kill and stop each rank in each collective, let ranks differ, and print the time to the error
+    TestFailures(failures::Args),
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
@@ -81,6 +85,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
+        Task::TestFailures(args) => passed(failures::run(&args)?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),
         Task::Nccl => {

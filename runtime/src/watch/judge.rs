@@ -101,11 +101,14 @@ pub fn judge(policy: &Policy, mine: &Ticket, waited: Duration, sights: &[Sight])
             Sight::Lives { stopped, record } => {
                 let record = record.as_ref();
                 let trouble = record
-                    .and_then(|record| gave_up(record, mine, peer))
-                    .or_else(|| record.and_then(|record| differs(policy, record, mine, peer)))
+                    .and_then(|record| differs(policy, record, mine, peer))
+                    .or_else(|| record.and_then(|record| gave_up(record, mine, peer)))
                     .filter(|_| waited >= SETTLING)
                     .or_else(|| is_stopped(policy, *stopped, peer));
-                found = found.or(trouble);
+                // What the others' failures come from is named before them.
+                if matches!(found, None | Some(Trouble::GaveUp { .. })) {
+                    found = trouble.or(found);
+                }
             }
             Sight::Hidden => {}
         }
