@@ -37,6 +37,15 @@ pub(crate) fn begin(state: &ModuleState, request: &Request<'_>) {
     }
 }
 
+/// Writes down a blocking call that has failed before it was understood: the others wait for it.
+#[cold]
+pub(crate) fn failed_at_once(state: &ModuleState) {
+    if let Some(watch) = &state.watch {
+        let ticket = watch.begin(0, CallWord::default(), 0);
+        watch.end(ticket, Ended::Failed);
+    }
+}
+
 /// Writes down how the last call of a kind ended.
 pub(crate) fn end(state: &ModuleState, kind: u8, ended: Ended) {
     if let Some(watch) = &state.watch

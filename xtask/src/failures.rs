@@ -1,6 +1,7 @@
 //! `cargo xtask test-failures`: what the other ranks hear when one fails in a collective, and after what time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -98,9 +99,14 @@ pub fn case(
     mpirun.args(["--mca", "orte_abort_on_non_zero_status", "0"]);
     mpirun.args(["--mca", "coll_hetccl_shared_memory", way.shared]);
     if way.memory != "host" {
-        let libraries = emulate::libraries()?;
-        mpirun.env("LD_LIBRARY_PATH", emulate::library_path(&libraries));
-        mpirun.env("HETCCL_EMULATED_KERNELS", kernels::host_library()?);
+        static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+        if MADE.get().is_none() {
+            let _ = MADE.set((emulate::libraries()?, kernels::host_library()?));
+        }
+        if let Some((libraries, kernels)) = MADE.get() {
+            mpirun.env("LD_LIBRARY_PATH", emulate::library_path(libraries));
+            mpirun.env("HETCCL_EMULATOR_KERNELS", kernels);
+        }
     }
     for pair in parameters.chunks(2) {
         mpirun.arg("--mca").args(pair);

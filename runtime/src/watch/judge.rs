@@ -147,6 +147,10 @@ fn differs(
     }
     let theirs =
         record.operations.iter().find(|op| (op.kind, op.number) == (mine.kind, mine.number))?;
+    // A call that failed before it was understood says nothing.
+    if theirs.call == CallWord::default() {
+        return None;
+    }
     let counts = mine.call.has_uniform_bytes() && theirs.bytes != mine.bytes;
     (theirs.call != mine.call || counts).then_some(Trouble::Mismatch {
         peer,
