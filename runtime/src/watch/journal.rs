@@ -212,7 +212,7 @@ impl Track {
         let started = self.word(STARTED);
         let place = started.load(Ordering::Relaxed);
         let entry = BLOCK_HEAD + (place as usize % ENTRIES) * ENTRY;
-        let named = u64::from(kind) << NUMBER_BITS | number + 1;
+        let named = (u64::from(kind) << NUMBER_BITS) | (number + 1);
         self.word(entry + 1).store(call.0, Ordering::Relaxed);
         self.word(entry + 2).store(bytes as u64, Ordering::Relaxed);
         self.word(entry + 3).store(RUNNING, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Track {
     #[cold]
     fn note_failure(&self, ticket: Ticket, ended: Ended) {
         self.mark(ticket, FAILED_STATE);
-        let named = u64::from(ticket.kind) << NUMBER_BITS | ticket.number + 1;
+        let named = (u64::from(ticket.kind) << NUMBER_BITS) | (ticket.number + 1);
         if ended == Ended::Broken && self.word(BROKEN).load(Ordering::Relaxed) == 0 {
             self.word(BROKEN).store(named, Ordering::Release);
         }
