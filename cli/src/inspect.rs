@@ -118,7 +118,7 @@ fn place(op: &Value) -> String {
 
 /// Who is furthest behind in each communicator, and where the others are.
 fn late(journals: &[Value]) -> String {
-    let mut communicators: BTreeMap<(u64, u64), Vec<(u64, &Value, &Value)>> = BTreeMap::new();
+    let mut communicators = BTreeMap::<_, Vec<_>>::new();
     for journal in journals {
         for comm in journal["communicators"].as_array().into_iter().flatten() {
             let started = comm["started"].as_u64().unwrap_or(0);
