@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod generate;
 mod info;
+mod inspect;
 mod run;
 mod sim;
 
@@ -28,6 +29,8 @@ enum Command {
     Info(info::Args),
     /// Show what this host can do with GPU memory, and why not more
     Doctor(doctor::Args),
+    /// Show where ranks are: their last collectives, also of processes that are stopped or stuck
+    Inspect(inspect::Args),
     /// Run a program that uses NCCL or RCCL on hetccl's library
     Run(run::Args),
     /// Simulate a collective on a described cluster, next to the lower bound and to other schedules
@@ -52,6 +55,7 @@ fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Balance(args) => balance::run(&args),

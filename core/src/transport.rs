@@ -61,6 +61,14 @@ pub enum TransportError {
         /// What was looked for, and what to try.
         reason: String,
     },
+    /// There is no use in waiting any longer.
+    #[error("{reason}")]
+    GivenUp {
+        /// The front end's own error class.
+        class: i32,
+        /// Why.
+        reason: String,
+    },
     /// Anything else the transport or device reports.
     #[error("{operation} failed with code {native_code}: {reason}")]
     Failed {

@@ -58,7 +58,9 @@ impl From<hetccl_runtime::Error> for Failure {
 fn code_of(error: &TransportError) -> Code {
     match error {
         TransportError::Truncated { .. } => Code::InvalidUsage,
-        TransportError::PeerFailed { .. } | TransportError::Unreachable { .. } => Code::RemoteError,
+        TransportError::PeerFailed { .. }
+        | TransportError::Unreachable { .. }
+        | TransportError::GivenUp { .. } => Code::RemoteError,
         TransportError::Failed { operation, .. } => {
             if operation.starts_with("cu") || operation.starts_with("hip") {
                 Code::UnhandledCudaError

@@ -124,6 +124,9 @@ extern "C" fn register() -> c_int {
 fn read_parameters(parameters: &Parameters) -> Result<(), String> {
     let refused = |error: ParameterError| error.to_string();
     let mut settings = Settings::default();
+    if let Some(seconds) = std::env::var("HETCCL_STALL_SECONDS").ok().and_then(|n| n.parse().ok()) {
+        settings.stall_seconds = seconds;
+    }
     let priority = parameters.integer("priority", PRIORITY_HELP, 2, 0).map_err(refused)?;
     PRIORITY.store(effective_priority(priority), Ordering::Relaxed);
     let verbose = parameters.integer("verbose", VERBOSE_HELP, 3, 0).map_err(refused)?;

@@ -86,7 +86,10 @@ macro_rules! entries {
             unsafe {
                 $crate::entry::guarded(
                     module,
-                    |state| $translate(state, $($name),*),
+                    |state| {
+                        $translate(state, $($name),*)
+                            .inspect_err(|_| $crate::watch::failed_at_once(state))
+                    },
                     |prepared| $crate::execute::blocking(module, prepared),
                 )
             }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use hetccl_core::Collective;
 use hetccl_mca::{Request, RetainedCommunicator, progress, sys};
 use hetccl_runtime::shared::LaneError;
+use hetccl_runtime::watch::Ended;
 use hetccl_runtime::{Mode, Operation};
 
 use crate::module::{self, ModuleState};
 use crate::prepared::Prepared;
 use crate::state::{Engine, Plugin, Verbosity};
-use crate::{shared, status};
+use crate::{shared, status, watch};
 
 /// Looks at an operation that has just been started: less than 0.5 us.
 const POLLS_AT_START: usize = 16;
@@ -51,21 +52,34 @@ pub(crate) unsafe fn blocking(
     // SAFETY: the caller's promise.
     let state = unsafe { module::state(module) };
     let plugin = Plugin::get();
+    if let Some(code) = watch::refuse(state, &prepared.request(Mode::Blocking)) {
+        return code;
+    }
+    watch::begin(state, &prepared.request(Mode::Blocking));
     if let Err(code) = prepared.begin() {
+        watch::end(state, 0, Ended::Failed);
         return code;
     }
     // SAFETY: the caller's promise.
     if let Some(outcome) = unsafe { shared::run(plugin, state, &prepared) } {
         return match outcome {
-            Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
+            Ok(()) => {
+                watch::end(state, 0, Ended::Well);
+                prepared.end().map_or_else(|code| code, |()| status::SUCCESS)
+            }
             Err(code) => code,
         };
     }
     // SAFETY: the buffers outlive this call, and it waits for the end.
     let outcome = unsafe { run(plugin, state, &prepared.request(Mode::Blocking)) };
     match outcome {
-        Ok(()) => prepared.end().map_or_else(|code| code, |()| status::SUCCESS),
+        Ok(()) => {
+            watch::end(state, 0, Ended::Well);
+            prepared.end().map_or_else(|code| code, |()| status::SUCCESS)
+        }
         Err(error) => {
+            watch::end(state, 0, watch::how(&error));
+            watch::dump();
             // Open MPI may still write to a receive that it can't take back.
             std::mem::forget(prepared);
             status::report(&error)
@@ -93,6 +107,7 @@ pub(crate) unsafe fn run(
         Some(_) => plugin.settings.polls_before_progress,
         None => 1,
     };
+    let mut patience = watch::Glances::new();
     loop {
         let engine = &mut *guard;
         for _ in 0..polls {
@@ -107,7 +122,14 @@ pub(crate) unsafe fn run(
         }
         drop(guard);
         progress();
+        let trouble = watch::look(state, 0, &mut patience);
         guard = plugin.lock();
+        if let Some(source) = trouble {
+            let engine = &mut *guard;
+            let error = engine.process.give_up(state.communicator(engine), &mut operation, source);
+            std::mem::forget(operation);
+            return Err(error);
+        }
     }
 }
 

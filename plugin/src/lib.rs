@@ -18,6 +18,7 @@ mod shared;
 mod state;
 mod status;
 mod view;
+mod watch;
 mod wire;
 
 pub use component::mca_coll_hetccl_component;

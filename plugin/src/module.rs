@@ -14,12 +14,15 @@ use crate::collective;
 use crate::shared::Share;
 use crate::state::{Engine, Plugin};
 use crate::{status, wire};
+use hetccl_runtime::watch::Watch;
 
 /// A communicator's state. Shared by the module and the operations under way on it.
 pub(crate) struct ModuleState {
     pub(crate) comm: CommunicatorRef,
     pub(crate) group: Group,
     pub(crate) share: Share,
+    /// Looks after the other ranks; none on inter-communicators and where there is no journal.
+    pub(crate) watch: Option<Arc<Watch>>,
     /// Some rank may have device memory; the same on all ranks.
     any_memory: AtomicBool,
     communicator: UnsafeCell<Communicator>,
@@ -52,6 +55,7 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
         comm,
         group,
         share: Share::default(),
+        watch: watch(comm),
         any_memory: AtomicBool::new(true),
         // The wire comes when Open MPI enables the module: then the communicator can be used.
         communicator: UnsafeCell::new(Communicator::new(comm.context(), group, Wire::Alone)),
@@ -71,6 +75,18 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
         module.agree_without_failures();
     }
     Some(module.table())
+}
+
+/// A watch over a communicator of several ranks.
+fn watch(comm: CommunicatorRef) -> Option<Arc<Watch>> {
+    let (plugin, group) = (Plugin::get(), comm.group());
+    if group.remote_size.is_some() || group.len() < 2 {
+        return None;
+    }
+    let track = plugin.journal()?.track(comm.context(), group.rank.0, group.size)?;
+    let place = (comm.context(), group.rank.index(), group.len());
+    let members = Box::new(move || wire::members(comm));
+    Some(Arc::new(Watch::new(track, plugin.policy(), place, members, hetccl_mca::tell)))
 }
 
 /// The state behind a module.

@@ -15,6 +15,7 @@ use hetccl_runtime::shared::blocking::Lane;
 use crate::collective::{MpiDatatype, MpiOp, shares_buffer};
 use crate::module::ModuleState;
 use crate::{shared, status};
+use hetccl_runtime::watch::CallWord;
 
 /// A lane, and what was asked of it last.
 #[derive(Debug)]
@@ -70,8 +71,24 @@ fn end(
     outcome: Result<(), LaneError>,
 ) -> Option<c_int> {
     match outcome {
-        Ok(()) => Some(status::SUCCESS),
+        Ok(()) => {
+            if let Some(watch) = &state.watch {
+                watch.end_last();
+            }
+            Some(status::SUCCESS)
+        }
         Err(error) => Some(shared::report(state, collective, &error)),
+    }
+}
+
+/// Writes the call down, for the other ranks to see.
+#[inline]
+fn begin(state: &ModuleState, quick: &mut Quick, call: CallWord, bytes: usize) {
+    if let Some(watch) = &state.watch {
+        watch.begin(0, call, bytes);
+        if watch.compares() {
+            quick.lane.next_is(call);
+        }
     }
 }
 
@@ -95,6 +112,7 @@ fn count(n: c_int) -> usize {
 pub(crate) unsafe fn barrier(state: &ModuleState) -> Option<c_int> {
     // SAFETY: see above; the same goes for all functions of this file.
     let quick = unsafe { state.share.quick() }?;
+    begin(state, quick, CallWord::new(Collective::Barrier), 0);
     end(state, Collective::Barrier, quick.lane.barrier())
 }
 
@@ -112,6 +130,7 @@ pub(crate) unsafe fn bcast(
     unsafe {
         let quick = state.share.quick()?;
         let bytes = count(n) * size(datatype)?;
+        begin(state, quick, CallWord::new(Collective::Bcast).rooted(root as usize), bytes);
         end(state, Collective::Bcast, quick.lane.bcast(buffer.cast(), bytes, root as usize))
     }
 }
@@ -132,6 +151,12 @@ pub(crate) unsafe fn allreduce(
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
         let input = input(sbuf, rbuf);
+        begin(
+            state,
+            quick,
+            CallWord::new(Collective::Allreduce).reducing(fold.0, fold.1),
+            count(n) * fold.1.size_bytes(),
+        );
         let outcome = quick.lane.allreduce(input.cast(), rbuf.cast(), count(n), &fold);
         end(state, Collective::Allreduce, outcome)
     }
@@ -154,7 +179,14 @@ pub(crate) unsafe fn reduce(
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
         let input = input(sbuf, rbuf);
-        let outcome = quick.lane.reduce(input.cast(), rbuf.cast(), count(n), &fold, root as usize);
+        let root = root as usize;
+        begin(
+            state,
+            quick,
+            CallWord::new(Collective::Reduce).reducing(fold.0, fold.1).rooted(root),
+            count(n) * fold.1.size_bytes(),
+        );
+        let outcome = quick.lane.reduce(input.cast(), rbuf.cast(), count(n), &fold, root);
         end(state, Collective::Reduce, outcome)
     }
 }
@@ -177,6 +209,12 @@ unsafe fn any_scan(
         let fold = quick.fold(op, datatype)?;
         let input = if shares_buffer(sbuf, rbuf) { rbuf.cast_const() } else { sbuf };
         let inclusive = collective == Collective::Scan;
+        begin(
+            state,
+            quick,
+            CallWord::new(collective).reducing(fold.0, fold.1),
+            count(n) * fold.1.size_bytes(),
+        );
         let outcome = quick.lane.scan(input.cast(), rbuf.cast(), count(n), &fold, inclusive);
         end(state, collective, outcome)
     }
@@ -228,6 +266,12 @@ pub(crate) unsafe fn reduce_scatter_block(
         let quick = state.share.quick()?;
         let fold = quick.fold(op, datatype)?;
         let input = input(sbuf, rbuf);
+        begin(
+            state,
+            quick,
+            CallWord::new(Collective::ReduceScatterBlock).reducing(fold.0, fold.1),
+            count(n) * fold.1.size_bytes(),
+        );
         let outcome = quick.lane.reduce_scatter(input.cast(), rbuf.cast(), |_| count(n), &fold);
         end(state, Collective::ReduceScatterBlock, outcome)
     }
@@ -250,6 +294,13 @@ pub(crate) unsafe fn reduce_scatter(
         let fold = quick.fold(op, datatype)?;
         let input = input(sbuf, rbuf);
         let elements = |rank: usize| count(*counts.add(rank));
+        let total: usize = (0..state.group.len()).map(elements).sum();
+        begin(
+            state,
+            quick,
+            CallWord::new(Collective::ReduceScatter).reducing(fold.0, fold.1),
+            total * fold.1.size_bytes(),
+        );
         let outcome = quick.lane.reduce_scatter(input.cast(), rbuf.cast(), elements, &fold);
         end(state, Collective::ReduceScatter, outcome)
     }
@@ -273,6 +324,7 @@ pub(crate) unsafe fn allgather(
         let quick = state.share.quick()?;
         let block = count(rcount) * size(rdtype)?;
         let own = own_block(sbuf, scount, sdtype, block)?;
+        begin(state, quick, CallWord::new(Collective::Allgather), block);
         let outcome = quick.lane.allgather(own, |rank| (at(rbuf, rank * block), block));
         end(state, Collective::Allgather, outcome)
     }
@@ -297,6 +349,7 @@ pub(crate) unsafe fn allgatherv(
         let quick = state.share.quick()?;
         let runs = Runs { base: rbuf, counts: rcounts, displacements, size: size(rdtype)? };
         let own = own_block(sbuf, scount, sdtype, runs.get(state.group.rank.index()).1)?;
+        begin(state, quick, CallWord::new(Collective::Allgatherv), 0);
         end(state, Collective::Allgatherv, quick.lane.allgather(own, |rank| runs.get(rank)))
     }
 }
@@ -322,9 +375,11 @@ pub(crate) unsafe fn gather(
         let outcome = if state.group.rank.index() == root {
             let block = count(rcount) * size(rdtype)?;
             let own = own_block(sbuf, scount, sdtype, block)?;
+            begin(state, quick, CallWord::new(Collective::Gather).rooted(root), block);
             quick.lane.gather(own, |rank| (at(rbuf, rank * block), block), root, true)
         } else {
             let own = (sbuf.cast(), count(scount) * size(sdtype)?);
+            begin(state, quick, CallWord::new(Collective::Gather).rooted(root), own.1);
             quick.lane.gather(own, |_| (std::ptr::null_mut(), 0), root, true)
         };
         end(state, Collective::Gather, outcome)
@@ -353,9 +408,11 @@ pub(crate) unsafe fn gatherv(
         let outcome = if me == root {
             let runs = Runs { base: rbuf, counts: rcounts, displacements, size: size(rdtype)? };
             let own = own_block(sbuf, scount, sdtype, runs.get(me).1)?;
+            begin(state, quick, CallWord::new(Collective::Gatherv).rooted(root), 0);
             quick.lane.gather(own, |rank| runs.get(rank), root, false)
         } else {
             let own = (sbuf.cast(), count(scount) * size(sdtype)?);
+            begin(state, quick, CallWord::new(Collective::Gatherv).rooted(root), 0);
             quick.lane.gather(own, |_| (std::ptr::null_mut(), 0), root, false)
         };
         end(state, Collective::Gatherv, outcome)
@@ -384,9 +441,11 @@ pub(crate) unsafe fn scatter(
             let block = count(scount) * size(sdtype)?;
             let own = own_room(rbuf, rcount, rdtype, block)?;
             let from = |rank: usize| (at(sbuf.cast_mut(), rank * block).cast_const(), block);
+            begin(state, quick, CallWord::new(Collective::Scatter).rooted(root), block);
             quick.lane.scatter(own, from, root, true)
         } else {
             let own = (rbuf.cast(), count(rcount) * size(rdtype)?);
+            begin(state, quick, CallWord::new(Collective::Scatter).rooted(root), own.1);
             quick.lane.scatter(own, |_| (std::ptr::null(), 0), root, true)
         };
         end(state, Collective::Scatter, outcome)
@@ -416,9 +475,11 @@ pub(crate) unsafe fn scatterv(
             let base = sbuf.cast_mut();
             let runs = Runs { base, counts: scounts, displacements, size: size(sdtype)? };
             let own = own_room(rbuf, rcount, rdtype, runs.get(me).1)?;
+            begin(state, quick, CallWord::new(Collective::Scatterv).rooted(root), 0);
             quick.lane.scatter(own, |rank| runs.get_const(rank), root, false)
         } else {
             let own = (rbuf.cast(), count(rcount) * size(rdtype)?);
+            begin(state, quick, CallWord::new(Collective::Scatterv).rooted(root), 0);
             quick.lane.scatter(own, |_| (std::ptr::null(), 0), root, false)
         };
         end(state, Collective::Scatterv, outcome)
@@ -449,6 +510,7 @@ pub(crate) unsafe fn alltoall(
         } else {
             return None;
         };
+        begin(state, quick, CallWord::new(Collective::Alltoall), block);
         let from = |rank: usize| (at(base, rank * block).cast_const(), block);
         let into = |rank: usize| (at(rbuf, rank * block), block);
         end(state, Collective::Alltoall, quick.lane.alltoall(from, into, true))
@@ -485,6 +547,7 @@ pub(crate) unsafe fn alltoallv(
         if from.get(me).1 != into.get(me).1 {
             return None;
         }
+        begin(state, quick, CallWord::new(Collective::Alltoallv), 0);
         let outcome =
             quick.lane.alltoall(|rank| from.get_const(rank), |rank| into.get(rank), false);
         end(state, Collective::Alltoallv, outcome)

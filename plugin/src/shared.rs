@@ -18,6 +18,7 @@ use hetccl_runtime::shared::{
     Descriptor, Flow, LaneError, Lanes, Layout, MAX_RANKS, Members, Segment, SegmentError,
     SegmentKind, Waiter, blocking, polled,
 };
+use hetccl_runtime::watch::{self, CallWord};
 use hetccl_runtime::{Mode, Request, SharedMemory};
 use once_cell::sync::Lazy;
 
@@ -101,6 +102,11 @@ impl Share {
     }
 
     /// The blocking lane; nobody finds it here any more.
+    /// Calls take the usual way from now on, which refuses them.
+    fn close(&self) {
+        self.quick.store(std::ptr::null_mut(), Ordering::Release);
+    }
+
     fn take(&self) -> Option<Box<Quick>> {
         self.quick.store(std::ptr::null_mut(), Ordering::Release);
         let lane = self.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -197,6 +203,9 @@ pub(crate) unsafe fn run(
         return None;
     }
     tell(plugin, state, &request);
+    if plugin.settings.check_calls != 0 {
+        lane.next_is(CallWord::of(request.call, request.reduction));
+    }
     // SAFETY: the caller's promise; without GPUs in the job all memory is the host's.
     Some(
         unsafe { lane.run(&request, &OpenMpiReducer) }
@@ -213,23 +222,39 @@ pub(crate) fn failed(state: &ModuleState, request: &Request<'_>, error: &LaneErr
 /// As [`failed`], for calls that never became a request.
 #[cold]
 pub(crate) fn report(state: &ModuleState, collective: Collective, error: &LaneError) -> c_int {
+    let (code, why) = match error {
+        LaneError::Truncated { .. } => (sys::MPI_ERR_TRUNCATE as c_int, error.to_string()),
+        LaneError::PeerGone { .. } | LaneError::Mismatch { .. } => {
+            (sys::MPI_ERR_OTHER as c_int, error.to_string())
+        }
+        LaneError::Trouble(trouble) => crate::watch::explain(state, 0, *trouble),
+    };
+    // Ranks that differ in length only are in step afterwards.
+    let in_step = matches!(error, LaneError::Truncated { .. });
+    if !in_step {
+        state.share.close();
+    }
+    crate::watch::end(state, 0, if in_step { watch::Ended::Failed } else { watch::Ended::Broken });
+    let number = state.watch.as_ref().and_then(|watch| watch.last(0)).map_or(0, |t| t.number);
     hetccl_mca::tell(&format!(
-        "{} on communicator {} (rank {} of {}) failed: {error}",
+        "{} number {number} on communicator {} (rank {} of {}) failed: {why}",
         collective.name(),
         state.comm.context(),
         state.group.rank,
         state.group.size
     ));
-    match error {
-        LaneError::Truncated { .. } => sys::MPI_ERR_TRUNCATE as c_int,
-        LaneError::PeerGone { .. } => sys::MPI_ERR_OTHER as c_int,
-    }
+    crate::watch::dump();
+    code
 }
 
-/// Gives the lanes of a communicator that goes to later ones of the same ranks, unless something is under way on them.
+/// Gives the lanes of a communicator that goes to later ones of the same ranks, unless something is under way on them or a rank
+/// is lost.
 pub(crate) fn give_back(engine: &mut Engine, state: &ModuleState) {
     let flow = state.share.polled(engine).flow.take();
-    if let (Some(lane), Some(polled)) = (state.share.take(), flow.and_then(Flow::into_lanes)) {
+    let broken = state.watch.as_ref().is_some_and(|watch| watch.is_broken());
+    let lane = state.share.take().filter(|_| !broken);
+    if let (Some(mut lane), Some(polled)) = (lane, flow.and_then(Flow::into_lanes)) {
+        lane.lane.watch_by(None);
         engine.lanes.put(members(state), Lanes { blocking: lane.lane, polled });
     }
 }
@@ -283,6 +308,9 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     }
     let demanded = Collective::ALL.iter().any(|&c| plugin.settings.is_demanded(c));
     let told = plugin.verbosity >= Verbosity::ALGORITHM;
+    if let Some(lane) = &mut lane {
+        lane.blocking.watch_by(state.watch.clone());
+    }
     state.share.set(&plugin.lock(), lane, !demanded && !told);
     Ok(())
 }

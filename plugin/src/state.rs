@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hetccl_mca::{coll_verbose, modex_put, register_progress, unregister_progress};
 use hetccl_runtime::gpu::Gpus;
 use hetccl_runtime::shared::Pool;
+use hetccl_runtime::watch::{Journal, Policy};
 use hetccl_runtime::{GpuChoice, Process, Settings, TransportChoice};
 use once_cell::sync::OnceCell;
 
@@ -50,6 +51,8 @@ pub(crate) struct Plugin {
     pub(crate) verbosity: Verbosity,
     pub(crate) settings: Settings,
     engine: Mutex<Engine>,
+    /// What this process has called; none where there are no anonymous files.
+    journal: OnceCell<Option<Arc<Journal>>>,
     /// Why UCX can't be used here; `None` when it can.
     pub(crate) ucx_trouble: OnceCell<Option<String>>,
     /// What MPI_COMM_WORLD agreed on: whether this job uses UCX.
@@ -84,6 +87,7 @@ impl Plugin {
                 told: HashSet::new(),
             }),
             settings,
+            journal: OnceCell::new(),
             ucx_trouble: OnceCell::new(),
             job_uses_ucx: OnceCell::new(),
             job_has_gpus: OnceCell::new(),
@@ -124,13 +128,35 @@ impl Plugin {
             let mut engine = plugin.lock();
             let trouble = engine.process.device_memory_by_ucx().err();
             let direct = plugin.direct_trouble.get_or_init(|| trouble).is_none();
-            wire::publish(&address, plugin.has_gpus(), direct, engine.process.gpus())
+            let journal = plugin.journal().map_or(-1, |journal| journal.descriptor());
+            wire::publish(&address, plugin.has_gpus(), direct, engine.process.gpus(), journal)
         };
         let trouble = match modex_put(wire::ADDRESS_KEY, &published) {
             Ok(()) => trouble,
             Err(status) => Some(format!("its address could not be published (status {status})")),
         };
         let _ = plugin.ucx_trouble.set(trouble);
+    }
+
+    /// This process's journal.
+    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
+        let place = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+        let create = || {
+            let (rank, size) = (place("OMPI_COMM_WORLD_RANK"), place("OMPI_COMM_WORLD_SIZE"));
+            Journal::create(rank, size, &wire::host_name()).ok()
+        };
+        self.journal.get_or_init(create).as_ref()
+    }
+
+    /// How long what is put up with.
+    pub(crate) fn policy(&self) -> Policy {
+        let seconds = |n: usize| Duration::from_secs(n as u64);
+        Policy {
+            stall: seconds(self.settings.stall_seconds),
+            stopped: seconds(self.settings.peer_timeout_seconds),
+            limit: seconds(self.settings.wait_limit_seconds),
+            compare: self.settings.check_calls != 0,
+        }
     }
 
     /// Loads the GPU drivers that are there.

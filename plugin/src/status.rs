@@ -18,6 +18,7 @@ pub(crate) fn of_transport(error: &TransportError) -> c_int {
         }
         TransportError::PeerFailed { .. } => hetccl_mca::failed_process_error(),
         TransportError::Unreachable { .. } => sys::MPI_ERR_OTHER as c_int,
+        TransportError::GivenUp { class, .. } => *class,
         TransportError::Failed { .. } => sys::MPI_ERR_INTERN as c_int,
     }
 }

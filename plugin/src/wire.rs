@@ -11,8 +11,9 @@ use hetccl_mca::{
     pml_name, survives_failures,
 };
 use hetccl_runtime::gpu::{Gpus, host_id};
-use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library};
-use hetccl_runtime::{GpuPath, TransportChoice, Wire};
+use hetccl_runtime::ucx::{Channel, Fabric, FabricParams, Library, PROCESS_BYTES, Process};
+use hetccl_runtime::watch::Member;
+use hetccl_runtime::{GpuPath, Settings, TransportChoice, Wire};
 
 use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
@@ -30,11 +31,22 @@ const HAS_GPU: u8 = 2;
 /// UCX takes the device memory of the process as it is.
 const DIRECT: u8 = 4;
 
-/// Bytes before the UCX address: flags, vendor, the number of the only device (0 where there is none), and the node.
-const HEAD_BYTES: usize = 18;
+/// Bytes before the UCX address: flags, vendor, the number of the only device (0 where there is none), the node, the process,
+/// the descriptor of its journal, its host's name.
+const HEAD_BYTES: usize = HOST_AT + HOST_BYTES;
+const PROCESS_AT: usize = 18;
+const JOURNAL_AT: usize = PROCESS_AT + PROCESS_BYTES;
+const HOST_AT: usize = JOURNAL_AT + 4;
+const HOST_BYTES: usize = 64;
 
-/// What is published: flags, where the process is, and the UCX address if there is one.
-pub(crate) fn publish(address: &[u8], has_gpus: bool, direct: bool, gpus: &Gpus) -> Vec<u8> {
+/// What is published: flags, where and what the process is, and the UCX address if there is one.
+pub(crate) fn publish(
+    address: &[u8],
+    has_gpus: bool,
+    direct: bool,
+    gpus: &Gpus,
+    journal: i32,
+) -> Vec<u8> {
     let mut flags = 0;
     if !address.is_empty() {
         flags |= HAS_ADDRESS;
@@ -48,6 +60,13 @@ pub(crate) fn publish(address: &[u8], has_gpus: bool, direct: bool, gpus: &Gpus)
     let mut bytes = vec![flags, gpus.maker() as u8];
     bytes.extend_from_slice(&gpus.only_device().unwrap_or(0).to_le_bytes());
     bytes.extend_from_slice(&node_id().to_le_bytes());
+    bytes.extend_from_slice(&Process::this().encode());
+    bytes.extend_from_slice(&journal.to_le_bytes());
+    let mut host = [0; HOST_BYTES];
+    let name = host_name();
+    let len = name.len().min(HOST_BYTES);
+    host[..len].copy_from_slice(&name.as_bytes()[..len]);
+    bytes.extend_from_slice(&host);
     bytes.extend_from_slice(address);
     bytes
 }
@@ -56,6 +75,35 @@ pub(crate) fn publish(address: &[u8], has_gpus: bool, direct: bool, gpus: &Gpus)
 fn node_id() -> u64 {
     let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     host_id() ^ digest_of(&name)
+}
+
+/// This host's name.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// What the members of a communicator have published of their processes.
+pub(crate) fn members(comm: CommunicatorRef) -> Vec<Member> {
+    (0..comm.group().len())
+        .map(|rank| {
+            let published = published_by(comm.peer(rank, false)).unwrap_or_default();
+            member(&published).unwrap_or_else(|| Member {
+                process: Process::default(),
+                journal: -1,
+                host: String::new(),
+            })
+        })
+        .collect()
+}
+
+fn member(published: &[u8]) -> Option<Member> {
+    let (process, _) = Process::decode(published.get(PROCESS_AT..)?)?;
+    let journal = i32::from_le_bytes(*published.get(JOURNAL_AT..)?.first_chunk()?);
+    let host = published.get(HOST_AT..HEAD_BYTES)?;
+    let host = host.split(|&byte| byte == 0).next().unwrap_or_default();
+    let host = String::from_utf8_lossy(host).chars().filter(|c| !c.is_control()).collect();
+    Some(Member { process, journal, host })
 }
 
 /// UCX, and this process's address in it.
@@ -306,7 +354,14 @@ fn tell_device_path(plugin: &Plugin, comm: CommunicatorRef, direct: bool, troubl
 /// What must be equal on all ranks: version and settings.
 fn digest(plugin: &Plugin) -> u64 {
     // FNV-1a; only equality matters.
-    let text = format!("{} {:?}", env!("CARGO_PKG_VERSION"), plugin.settings);
+    // How long this rank waits before it complains is its own affair.
+    let settings = Settings {
+        stall_seconds: 0,
+        peer_timeout_seconds: 0,
+        wait_limit_seconds: 0,
+        ..plugin.settings.clone()
+    };
+    let text = format!("{} {settings:?}", env!("CARGO_PKG_VERSION"));
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

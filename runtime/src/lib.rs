@@ -23,6 +23,7 @@ pub mod shared;
 mod staging;
 mod variables;
 mod waiting;
+pub mod watch;
 
 pub use communicator::{Communicator, Mode, Wire};
 pub use error::Error;

@@ -131,6 +131,14 @@ pub struct Settings {
     pub pinned_keep_bytes: usize,
     /// How often a blocking call polls before it lets the front end's own progress run.
     pub polls_before_progress: usize,
+    /// Seconds of waiting before late ranks are named; 0: never.
+    pub stall_seconds: usize,
+    /// Seconds that a peer's process may be stopped; 0: for ever.
+    pub peer_timeout_seconds: usize,
+    /// Seconds of waiting in one collective before it fails; 0: for ever.
+    pub wait_limit_seconds: usize,
+    /// Whether ranks compare what they call; 0: no.
+    pub check_calls: usize,
 }
 
 impl Default for Settings {
@@ -154,6 +162,10 @@ impl Default for Settings {
             schedule_cache_bytes: 4 << 20,
             pinned_keep_bytes: 256 << 20,
             polls_before_progress: 64,
+            stall_seconds: 30,
+            peer_timeout_seconds: 60,
+            wait_limit_seconds: 0,
+            check_calls: 1,
         }
     }
 }
@@ -364,6 +376,38 @@ pub const SETTINGS: &[Setting] = &[
         min: 1,
         get: |s| s.polls_before_progress,
         set: |s, v| s.polls_before_progress = v,
+    },
+    Setting {
+        name: "stall_seconds",
+        help: "Seconds that a collective waits before stderr names the ranks that have not arrived, and where they are; \
+               then again after twice the time; 0: never. HETCCL_STALL_SECONDS in the environment gives the default",
+        min: 0,
+        get: |s| s.stall_seconds,
+        set: |s, v| s.stall_seconds = v,
+    },
+    Setting {
+        name: "peer_timeout_seconds",
+        help: "Seconds that the process of another rank of this host may be stopped (SIGSTOP) before a collective that \
+               waits fails; 0: for ever. A process that has ended fails it at once, one that is late never does",
+        min: 0,
+        get: |s| s.peer_timeout_seconds,
+        set: |s, v| s.peer_timeout_seconds = v,
+    },
+    Setting {
+        name: "wait_limit_seconds",
+        help: "Seconds that a collective may wait before it fails, whatever the reason; 0: for ever. The only way to \
+               notice a silent rank of another host where messages go over the PML",
+        min: 0,
+        get: |s| s.wait_limit_seconds,
+        set: |s, v| s.wait_limit_seconds = v,
+    },
+    Setting {
+        name: "check_calls",
+        help: "1: ranks of one host that call different collectives, or with different operation, datatype, root or count, \
+               get an error that names both calls. 0: not compared",
+        min: 0,
+        get: |s| s.check_calls,
+        set: |s, v| s.check_calls = v,
     },
 ];
 

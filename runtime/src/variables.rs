@@ -51,9 +51,15 @@ pub const VARIABLES: &[Variable] = &[
         "How much this rank counts in ncclAvg: sum(w x) / sum(w). Without it: 1",
     ),
     variable(
-        "HETCCL_HIERARCHY",
-        "the NCCL library",
-        "The setting hierarchy (auto, on, off) for programs that use NCCL or RCCL. Without it: auto",
+        "HETCCL_STALL_SECONDS",
+        "the component",
+        "The setting stall_seconds, unless that is given as an MCA parameter",
+    ),
+    variable(
+        "HETCCL_DUMP",
+        "the component",
+        "A folder for journals: when a collective fails, each process writes there what it did last, for `hetccl inspect --merge`. \
+         Without it: none is written",
     ),
     variable(
         "HETCCL_INIT_TIMEOUT",

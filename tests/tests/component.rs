@@ -59,8 +59,8 @@ fn every_parameter_is_listed_with_help() {
     assert_eq!(info["settings"].as_array().unwrap().len(), listed, "hetccl info lists all");
     assert_eq!(
         listed,
-        7 + 22 + 12,
-        "priority, verbose, transport, shared_memory, gpus, gpu_path, hierarchy, one algorithm each, twelve numbers:\n{text}"
+        7 + 22 + 16,
+        "priority, verbose, transport, shared_memory, gpus, gpu_path, hierarchy, one algorithm each, sixteen numbers:\n{text}"
     );
 }
 

@@ -9,11 +9,11 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 
 /// Bytes of an encoded [`Process`].
-pub(crate) const ENCODED_LEN: usize = 20;
+pub const ENCODED_LEN: usize = 20;
 
 /// A process, told from all others of its host and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Process {
+pub struct Process {
     /// Which boot of which host, and which process namespace; 0 when unknown.
     host: u64,
     pid: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// This process; nobody where there is no `/proc`.
-    pub(crate) fn this() -> Process {
+    pub fn this() -> Process {
         let known = || {
             let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
             let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
@@ -35,7 +35,8 @@ impl Process {
         known().unwrap_or_default()
     }
 
-    pub(crate) fn encode(self) -> [u8; ENCODED_LEN] {
+    /// As bytes, for a message.
+    pub fn encode(self) -> [u8; ENCODED_LEN] {
         let mut bytes = [0; ENCODED_LEN];
         bytes[..8].copy_from_slice(&self.host.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.pid.to_le_bytes());
@@ -44,7 +45,7 @@ impl Process {
     }
 
     /// Takes an encoded process off the front; `None` when there are too few bytes.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(Process, &[u8])> {
+    pub fn decode(bytes: &[u8]) -> Option<(Process, &[u8])> {
         let (host, rest) = bytes.split_first_chunk()?;
         let (pid, rest) = rest.split_first_chunk()?;
         let (start_ticks, rest) = rest.split_first_chunk()?;
@@ -57,28 +58,39 @@ impl Process {
     }
 
     /// Whether the other process can be seen from this one.
-    pub(crate) fn sees(&self, other: &Process) -> bool {
+    pub fn sees(&self, other: &Process) -> bool {
         self.host != 0 && self.host == other.host
     }
 
     /// Whether a process that can be seen still runs; one that has ended but not been waited for does not.
-    pub(crate) fn is_alive(&self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+    pub fn is_alive(&self) -> bool {
+        self.state().is_some()
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// The state of a process that can be seen and still runs, as `/proc` spells it: `T` when it is stopped.
+    pub fn state(&self) -> Option<char> {
+        let (state, start) = state_and_start(self.pid)?;
+        (start == self.start_ticks).then_some(state)
+    }
+
+    /// Its number; 0 when it is not known.
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 }
 
 /// When a running process of this namespace started.
 fn start_ticks(pid: u32) -> Option<u64> {
+    state_and_start(pid).map(|(_, start)| start)
+}
+
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; after it come the state (field 3) and numbers.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
+    let state = fields.next()?.chars().next()?;
     let start = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(start)
+    (!matches!(state, 'Z' | 'X' | 'x')).then_some((state, start))
 }
 
 #[cfg(test)]

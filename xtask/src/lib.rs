@@ -9,6 +9,7 @@ pub mod debian13;
 pub mod demo;
 pub mod docs;
 pub mod emulate;
+pub mod failures;
 pub mod install;
 pub mod kernels;
 pub mod lammps;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, debian13, demo, docs, emulate, install, kernels, lammps, leaks, mpi4py, nccl, package,
-    setup, simulate, test, vendor,
+    bench, debian13, demo, docs, emulate, failures, install, kernels, lammps, leaks, mpi4py, nccl,
+    package, setup, simulate, test, vendor,
 };
 
 /// hetccl's developer commands
@@ -43,6 +43,8 @@ enum Task {
     TestLeaks,
     /// Load NVIDIA's own NCCL from PyPI beside hetccl's and compare answers to bad input
     TestVendor,
+    /// Kill and stop each rank in each collective, let ranks differ, and print the time to the error
+    TestFailures(failures::Args),
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
@@ -97,6 +99,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestMpi4py(args) => passed(mpi4py::run(&args)?),
         Task::TestDebian13(args) => passed(debian13::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
+        Task::TestFailures(args) => passed(failures::run(&args)?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::TestVendor => passed(vendor::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),

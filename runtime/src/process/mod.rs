@@ -311,6 +311,25 @@ impl Process {
         step_error(communicator, operation.collective, operation.turn, source)
     }
 
+    /// Ends a collective that waits for what will not come. As after an error of [`poll`](Process::poll), the front end may
+    /// still write to its buffers.
+    pub fn give_up(
+        &mut self,
+        communicator: &mut Communicator,
+        operation: &mut Operation,
+        source: TransportError,
+    ) -> Error {
+        let body = &mut *operation.0;
+        let (collective, turn) = (body.collective, body.turn);
+        if matches!(communicator.wire, Wire::Foreign(_)) {
+            // The front end may still write to a receive that it can't take back: this memory is lost.
+            std::mem::forget(body.scratch.take());
+            std::mem::forget(body.device.take());
+        }
+        self.cancel(communicator, operation);
+        step_error(communicator, collective, turn, source)
+    }
+
     /// Gives up on a collective; its buffers may be reused when this returns. Other ranks that wait for this one's
     /// part wait on.
     pub fn cancel(&mut self, communicator: &mut Communicator, operation: &mut Operation) {

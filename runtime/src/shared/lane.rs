@@ -11,6 +11,7 @@ use hetccl_core::Call;
 
 use super::layout::{INLINE_BYTES, LINE, Part, SLOTS};
 use super::segment::Segment;
+use crate::watch::{CallWord, Trouble, Watch};
 
 /// Collectives without a word on how far this rank is, when they leave nothing in a ring.
 const QUIET: u64 = SLOTS as u64 / 4;
@@ -37,12 +38,21 @@ pub enum LaneError {
         /// Whose.
         peer: usize,
     },
+    /// Another rank's call of this number is another one.
+    #[error("rank {peer} has called another collective, operation, datatype or root")]
+    Mismatch {
+        /// Who.
+        peer: usize,
+    },
+    /// What the communicator's watch has found.
+    #[error("{0:?}")]
+    Trouble(Trouble),
 }
 
 /// A rank's slot for one collective, in one cache line. Plain fields are written before `number` and read after it.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// The collective's number + 1, when the rest is there.
+    /// The collective's number + 1 and what it is (the stamp), when the rest is there.
     pub(super) number: AtomicU64,
     /// Bytes of the message, with [`IN_PIECES`].
     pub(super) len: u64,
@@ -103,6 +113,10 @@ pub struct Lane<W> {
     /// Where this rank stands in each other rank's message.
     pub(super) cursors: Vec<u64>,
     pub(super) wrong: Option<LaneError>,
+    /// What the collective under way is, in the upper half of the stamp; 0: not compared.
+    call: u64,
+    /// Who looks after the other ranks.
+    watch: Option<Arc<Watch>>,
     pids: Vec<i32>,
     /// Partial results of reductions.
     pub(super) scratch: Vec<u64>,
@@ -136,11 +150,31 @@ impl<W> Lane<W> {
             told: 0,
             cursors: vec![0; layout.ranks()],
             wrong: None,
+            call: 0,
+            watch: None,
             pids,
             scratch: vec![0; chunk_bytes / 8],
             operands: Vec::with_capacity(layout.ranks()),
             segment,
         }
+    }
+
+    /// Lets a watch look after the other ranks while this one waits.
+    pub fn watch_by(&mut self, watch: Option<Arc<Watch>>) {
+        self.watch = watch;
+    }
+
+    /// Says what the next collective is; ranks that say different things get an error.
+    #[inline]
+    pub fn next_is(&mut self, call: CallWord) {
+        // A lane has at most 64 ranks, so a root takes 7 bits: nothing is lost.
+        self.call = (call.0 & 0xffff_ffff) << 32;
+    }
+
+    /// What a slot of the collective under way says first.
+    #[inline]
+    pub(super) fn stamp(&self) -> u64 {
+        (self.number + 1) & u64::from(u32::MAX) | self.call
     }
 
     /// Collectives finished so far; equal on all ranks between collectives.
@@ -206,6 +240,15 @@ impl<W> Lane<W> {
 
     #[cold]
     pub(super) fn gone(&self, peer: usize) -> Option<LaneError> {
+        // SAFETY: slots are inside the segment; `number` is atomic.
+        let theirs = unsafe { &(*self.slot(peer)).number }.load(Ordering::Acquire);
+        let trouble = self.watch.as_ref().and_then(|watch| watch.look_in_call(peer).err());
+        if let Some(trouble) = trouble {
+            return Some(LaneError::Trouble(trouble));
+        }
+        if theirs as u32 == self.stamp() as u32 && theirs != self.stamp() && self.watch.is_none() {
+            return Some(LaneError::Mismatch { peer });
+        }
         let pid = *self.pids.get(peer)?;
         // SAFETY: signal 0 only asks.
         let asked = unsafe { libc::kill(pid, 0) };

@@ -2,6 +2,7 @@
 //! work now and then.
 
 use std::hint::spin_loop;
+use std::time::{Duration, Instant};
 
 /// Looks at the memory before the core is given away, where every rank has one.
 const SPINS: u32 = 4000;
@@ -9,8 +10,9 @@ const SPINS: u32 = 4000;
 const SPINS_OVERSUBSCRIBED: u32 = 8;
 /// Yields between two rounds of the front end's progress.
 const YIELDS: u32 = 32;
-/// Rounds of progress between two looks at whether the peer still lives.
-const ROUNDS_PER_LOOK: u32 = 4096;
+/// Rounds of progress between two looks at the clock, and the time between looks at whether the peer still lives.
+const ROUNDS_PER_CLOCK: u32 = 16;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A way of waiting.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +50,9 @@ impl Waiter {
         ready: &dyn Fn() -> bool,
         lost: &dyn Fn() -> Option<E>,
     ) -> Result<(), E> {
+        let mut last = Instant::now();
         loop {
-            for _ in 0..ROUNDS_PER_LOOK {
+            for _ in 0..ROUNDS_PER_CLOCK {
                 for _ in 0..YIELDS {
                     // SAFETY: touches no memory.
                     unsafe { libc::sched_yield() };
@@ -62,6 +65,10 @@ impl Waiter {
                     return Ok(());
                 }
             }
+            if last.elapsed() < LOOK_INTERVAL {
+                continue;
+            }
+            last = Instant::now();
             if let Some(error) = lost() {
                 return if ready() { Ok(()) } else { Err(error) };
             }

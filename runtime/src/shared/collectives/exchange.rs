@@ -101,7 +101,7 @@ impl Lane {
                 (&raw mut (*slot).payload[0])
                     .write(self.position - len.next_multiple_of(LINE) as u64);
             }
-            (*slot).number.store(self.number + 1, Ordering::Release);
+            (*slot).number.store(self.stamp(), Ordering::Release);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Lane {
             (&raw mut (*slot).len).write(total as u64 | IN_PIECES);
             (&raw mut (*slot).payload[0]).write(self.position);
             (&raw mut (*slot).payload[1]).write(end);
-            (*slot).number.store(self.number + 1, Ordering::Release);
+            (*slot).number.store(self.stamp(), Ordering::Release);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Lane {
         let slot = self.slot(peer);
         // SAFETY: slots are inside the segment; `number` is atomic.
         let number = unsafe { &(*slot).number };
-        let wanted = self.number + 1;
+        let wanted = self.stamp();
         self.wait(peer, || number.load(Ordering::Acquire) == wanted).await?;
         // SAFETY: the number says that the slot has been written; it stays so until this rank has finished.
         let len = unsafe { (&raw const (*slot).len).read() };

@@ -1,0 +1,198 @@
+//! `cargo xtask test-failures`: what the other ranks hear when one fails in a collective, and after what time.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::mpi::{self, Library};
+use crate::{command, emulate, install, kernels};
+
+/// The collectives of `tests/c/failures.c`.
+pub const COLLECTIVES: [&str; 16] = [
+    "barrier",
+    "bcast",
+    "allreduce",
+    "reduce",
+    "scan",
+    "exscan",
+    "allgather",
+    "allgatherv",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "alltoall",
+    "alltoallv",
+    "reduce_scatter",
+    "reduce_scatter_block",
+];
+
+/// Ways of messages: a name, the transport, shared memory, the kind of buffers.
+pub const WAYS: [Way; 4] = [
+    Way { name: "shared memory", transport: "auto", shared: "auto", memory: "host" },
+    Way { name: "ucx", transport: "ucx", shared: "off", memory: "host" },
+    Way { name: "pml", transport: "pml", shared: "off", memory: "host" },
+    Way { name: "emulated CUDA over ucx", transport: "ucx", shared: "off", memory: "cuda" },
+];
+
+/// How a case's messages travel.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// For people.
+    pub name: &'static str,
+    /// `coll_hetccl_transport`.
+    pub transport: &'static str,
+    /// `coll_hetccl_shared_memory`.
+    pub shared: &'static str,
+    /// Kind of buffers.
+    pub memory: &'static str,
+}
+
+/// Which part of the matrix.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only these collectives
+    #[arg(long, value_delimiter = ',')]
+    collectives: Vec<String>,
+    /// Only these ranks
+    #[arg(long, value_delimiter = ',', default_value = "0,1,2,3")]
+    victims: Vec<usize>,
+    /// Only ways whose name begins so
+    #[arg(long, default_value = "")]
+    way: String,
+    /// Only these kinds of failure
+    #[arg(long, value_delimiter = ',', default_value = "killed,stopped")]
+    kinds: Vec<String>,
+}
+
+/// What the ranks of one case have said.
+#[derive(Debug)]
+pub struct Heard {
+    /// (rank, MPI error class, milliseconds) of the calls that failed.
+    pub failed: Vec<(usize, i32, u64)>,
+    /// Ranks whose call has ended well: their part of the collective did not need the victim.
+    pub done: Vec<usize>,
+    /// All that was printed.
+    pub text: String,
+}
+
+/// Ranks of every case.
+const RANKS: usize = 4;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs one case: `kind`, `collective` and `victim` as `tests/c/failures.c` has them.
+///
+/// # Errors
+/// It can't be started or does not end in time.
+pub fn case(
+    prefix: &Path,
+    program: &Path,
+    way: Way,
+    (kind, collective, victim): (&str, &str, usize),
+    parameters: &[&str],
+) -> Result<Heard> {
+    let library = Library::Hetccl { prefix, transport: way.transport };
+    let mut mpirun = mpi::mpirun(library, RANKS, LIMIT);
+    // Otherwise mpirun ends everybody when one dies.
+    mpirun.args(["--mca", "orte_abort_on_non_zero_status", "0"]);
+    mpirun.args(["--mca", "coll_hetccl_shared_memory", way.shared]);
+    if way.memory != "host" {
+        static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+        if MADE.get().is_none() {
+            let _ = MADE.set((emulate::libraries()?, kernels::host_library()?));
+        }
+        if let Some((libraries, kernels)) = MADE.get() {
+            mpirun.env("LD_LIBRARY_PATH", emulate::library_path(libraries));
+            mpirun.env("HETCCL_EMULATOR_KERNELS", kernels);
+        }
+    }
+    for pair in parameters.chunks(2) {
+        mpirun.arg("--mca").args(pair);
+    }
+    mpirun.arg(program).args([kind, collective, &victim.to_string(), way.memory]);
+    let output = command::output(&mut mpirun)?;
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut heard = Heard { failed: Vec::new(), done: Vec::new(), text };
+    for line in heard.text.lines() {
+        if let Some(failed) = failure(line) {
+            heard.failed.push(failed);
+        } else if let Some(rank) = line.strip_prefix("rank ").and_then(|l| l.split_once(": ok ")) {
+            heard.done.extend(rank.0.parse::<usize>().ok());
+        }
+    }
+    Ok(heard)
+}
+
+/// `rank R: class C after T ms`
+fn failure(line: &str) -> Option<(usize, i32, u64)> {
+    let (rank, rest) = line.strip_prefix("rank ")?.split_once(": class ")?;
+    let (class, time) = rest.split_once(" after ")?;
+    Some((rank.parse().ok()?, class.parse().ok()?, time.strip_suffix(" ms")?.parse().ok()?))
+}
+
+/// The matrix; whether every surviving rank has come to an end each time.
+///
+/// # Errors
+/// Something can't be built or started.
+pub fn run(args: &Args) -> Result<bool> {
+    if !mpi::available(Library::OpenMpi) {
+        println!("SKIPPED failures: no mpicc and mpirun of Open MPI on PATH");
+        return Ok(true);
+    }
+    let prefix = command::target_dir().join("prefix");
+    install::release(&prefix)?;
+    let prefix = prefix.canonicalize()?;
+    let program = mpi::compile("failures", Library::OpenMpi)?;
+    if let Some(unknown) = args.collectives.iter().find(|c| !COLLECTIVES.contains(&c.as_str())) {
+        bail!("no collective {unknown}; there are {}", COLLECTIVES.join(", "));
+    }
+    let (mut cases, mut bad, mut slowest, before) = (0, 0, 0, leftovers());
+    for way in WAYS.iter().filter(|way| way.name.starts_with(&args.way)) {
+        for kind in &args.kinds {
+            for collective in COLLECTIVES {
+                if !args.collectives.is_empty() && !args.collectives.iter().any(|c| c == collective)
+                {
+                    continue;
+                }
+                for &victim in &args.victims {
+                    let parameters = ["coll_hetccl_peer_timeout_seconds", "1"];
+                    let what = (kind.as_str(), collective, victim);
+                    let heard = case(&prefix, &program, *way, what, &parameters)?;
+                    let ended = heard.failed.len() + heard.done.len() == RANKS - 1;
+                    let time = heard.failed.iter().map(|failed| failed.2).max().unwrap_or(0);
+                    slowest = slowest.max(time);
+                    cases += 1;
+                    println!(
+                        "{}{} of rank {victim} in {collective}, {}: {} errors, {} did not need it, slowest {time} ms",
+                        if ended { "" } else { "FAILED " },
+                        kind,
+                        way.name,
+                        heard.failed.len(),
+                        heard.done.len()
+                    );
+                    if !ended {
+                        bad += 1;
+                        println!("{}", heard.text);
+                    }
+                }
+            }
+        }
+    }
+    let left = leftovers().saturating_sub(before);
+    println!(
+        "{cases} cases, {bad} without an end, slowest {slowest} ms, {left} files left in /dev/shm"
+    );
+    Ok(bad == 0 && left == 0)
+}
+
+/// hetccl's files in /dev/shm.
+pub fn leftovers() -> usize {
+    let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    names.filter(|file| file.file_name().to_string_lossy().starts_with("hetccl")).count()
+}
