@@ -48,6 +48,9 @@ const PARTS: [(&str, &str); 7] = [
 /// Packages beside those for building and testing: what `doctor` and the tests look at.
 const EXTRA: [&str; 6] = ["ca-certificates", "g++", "git", "librccl1", "python3-pip", "ucx-utils"];
 
+/// Open MPI's choice of network addresses: by address instead of by route.
+const REACHABLE: &str = "\nreachable = weighted\n";
+
 /// Makes the system where it is not there yet, and runs all parts in it. Whether all passed.
 ///
 /// # Errors
@@ -129,8 +132,13 @@ impl System {
             command::capture(&mut self.enter(&line))
         })?;
         let settings = self.root.join("etc/openmpi/openmpi-mca-params.conf");
-        std::fs::write(&settings, "reachable = weighted\n")
-            .with_context(|| format!("writing {}", settings.display()))?;
+        // Debian's own settings stay.
+        let text = std::fs::read_to_string(&settings)
+            .with_context(|| format!("reading {}", settings.display()))?;
+        if !text.contains(REACHABLE) {
+            std::fs::write(&settings, text + REACHABLE)
+                .with_context(|| format!("writing {}", settings.display()))?;
+        }
         std::fs::write(&marker, list)?;
         Ok(())
     }
