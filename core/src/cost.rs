@@ -6,7 +6,7 @@
 //! Only what all ranks agree on is looked at.
 
 use crate::algorithms::{Algorithm, by_name};
-use crate::call::{Call, Collective};
+use crate::call::{Call, Collective, Layout};
 use crate::select::{Choices, payload_bytes, select};
 use crate::topology::{Division, Hierarchy, Route, Topology, Unit};
 
@@ -184,11 +184,12 @@ fn shapes(h: &Hierarchy, call: &Call, bytes: usize) -> Vec<(&'static str, Shape)
         _ => {
             let rate = 1.0 / slowest(t);
             let far = hop(t, Route::Network);
-            let by_blocks = matches!(call.collective, Collective::ReduceScatter);
-            let block = if by_blocks { bytes / size } else { bytes };
-            if (block as f64) < rate * far
-                && !matches!(call.layout, crate::call::Layout::Blocks { .. })
-            {
+            // The vector collectives whose size all ranks know say it of all blocks together.
+            let whole = matches!(call.layout, Layout::Blocks { .. })
+                || call.collective == Collective::ReduceScatter;
+            let block = if whole { bytes / size } else { bytes };
+            let unknown = bytes == 0 && matches!(call.layout, Layout::Blocks { .. });
+            if (block as f64) < rate * far && !unknown {
                 return Vec::new();
             }
             let shape = Shape {
@@ -336,7 +337,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::call::Layout;
     use crate::verify::cases::machine;
 
     fn call(collective: Collective, count: usize, known: bool) -> Call {
