@@ -2,6 +2,12 @@
 #include "ompi/runtime/params.h"
 #include "opal/mca/pmix/pmix-internal.h"
 
+/* PMIx is a library that Open MPI brings along, under its own name or inside its own: nobody links it here. Programs without it,
+ * such as unit tests, link all the same. */
+#pragma weak PMIx_Put
+#pragma weak PMIx_Get
+#pragma weak PMIx_Value_free
+
 /* The module's sizes in this line: 5.0.11 put coll_revoke_local before the last field, which is Open MPI's own. All that
  * hetccl sets lies before both, and its own state behind room for either. */
 static inline bool line_module_bytes_are_known(size_t bytes) { return 592 == bytes || 600 == bytes; }
