@@ -309,7 +309,7 @@ unsafe fn code_of_lane(request: Request, outcome: Result<(), LaneError>) -> c_in
             // SAFETY: the caller's promise.
             let pending = unsafe { pending(request) };
             let asked = pending.prepared.request(Mode::Nonblocking);
-            shared::failed(&pending.module, &asked, &error)
+            shared::failed_polled(&pending.module, &asked, &error)
         }
     }
 }

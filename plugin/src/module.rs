@@ -80,7 +80,9 @@ pub(crate) fn create(comm: CommunicatorRef) -> Option<*mut sys::mca_coll_base_mo
 /// A watch over a communicator of several ranks.
 fn watch(comm: CommunicatorRef) -> Option<Arc<Watch>> {
     let (plugin, group) = (Plugin::get(), comm.group());
-    if group.remote_size.is_some() || group.len() < 2 {
+    // Where jobs survive failures, Open MPI finds them, and the ranks that are left go on with the communicator.
+    let found_by_others = hetccl_mca::survives_failures();
+    if group.remote_size.is_some() || group.len() < 2 || found_by_others {
         return None;
     }
     let track = plugin.journal()?.track(comm.context(), group.rank.0, group.size)?;

@@ -213,7 +213,28 @@ pub(crate) unsafe fn run(
     )
 }
 
-/// The class of a collective that failed, after telling the user.
+/// The class of a nonblocking or persistent collective that failed, after telling the user. The journal has blocking ones only.
+#[cold]
+pub(crate) fn failed_polled(
+    state: &ModuleState,
+    request: &Request<'_>,
+    error: &LaneError,
+) -> c_int {
+    hetccl_mca::tell(&format!(
+        "nonblocking {} on communicator {} (rank {} of {}) failed: {error}",
+        request.call.collective.name(),
+        state.comm.context(),
+        state.group.rank,
+        state.group.size
+    ));
+    match error {
+        LaneError::Truncated { .. } => sys::MPI_ERR_TRUNCATE as c_int,
+        LaneError::PeerGone { .. } => hetccl_mca::failed_process_error(),
+        LaneError::Mismatch { .. } | LaneError::Trouble(_) => sys::MPI_ERR_OTHER as c_int,
+    }
+}
+
+/// The class of a blocking collective that failed, after telling the user.
 #[cold]
 pub(crate) fn failed(state: &ModuleState, request: &Request<'_>, error: &LaneError) -> c_int {
     report(state, request.call.collective, error)

@@ -19,7 +19,7 @@ use crate::agreement::{self, Ballot};
 use crate::state::{Plugin, Verbosity};
 
 /// Under this key each process publishes what others must know of it.
-pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.4";
+pub(crate) const ADDRESS_KEY: &CStr = c"hetccl.process.5";
 
 /// Open MPI's component with agreements that survive failed processes.
 const AGREEMENTS: &CStr = c"ftagree";

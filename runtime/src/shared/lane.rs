@@ -11,7 +11,7 @@ use hetccl_core::Call;
 
 use super::layout::{INLINE_BYTES, LINE, Part, SLOTS};
 use super::segment::Segment;
-use crate::watch::{CallWord, Trouble, Watch};
+use crate::watch::{Trouble, Watch};
 
 /// Collectives without a word on how far this rank is, when they leave nothing in a ring.
 const QUIET: u64 = SLOTS as u64 / 4;
@@ -114,9 +114,9 @@ pub struct Lane<W> {
     pub(super) cursors: Vec<u64>,
     pub(super) wrong: Option<LaneError>,
     /// What the collective under way is, in the upper half of the stamp; 0: not compared.
-    call: u64,
+    pub(super) call: u64,
     /// Who looks after the other ranks.
-    watch: Option<Arc<Watch>>,
+    pub(super) watch: Option<Arc<Watch>>,
     pids: Vec<i32>,
     /// Partial results of reductions.
     pub(super) scratch: Vec<u64>,
@@ -157,18 +157,6 @@ impl<W> Lane<W> {
             operands: Vec::with_capacity(layout.ranks()),
             segment,
         }
-    }
-
-    /// Lets a watch look after the other ranks while this one waits.
-    pub fn watch_by(&mut self, watch: Option<Arc<Watch>>) {
-        self.watch = watch;
-    }
-
-    /// Says what the next collective is; ranks that say different things get an error.
-    #[inline]
-    pub fn next_is(&mut self, call: CallWord) {
-        // A lane has at most 64 ranks, so a root takes 7 bits: nothing is lost.
-        self.call = (call.0 & 0xffff_ffff) << 32;
     }
 
     /// What a slot of the collective under way says first.
