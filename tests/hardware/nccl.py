@@ -2,7 +2,7 @@
 
     nccl.py LABEL [RANKS]      with LD_PRELOAD=.../libnccl.so.2, or without
 
-Each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one GPU. Prints a line per collective and size:
+With the label "stock" each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one GPU. Prints a line per collective and size:
 label, collective, bytes, median microseconds of the slower rank, ok or WRONG."""
 import os
 import socket
@@ -45,7 +45,9 @@ def cases(rank, n, bytes, device):
 
 
 def rank_main(rank, n, port, label):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"host{rank}")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    if label == "stock":
+        os.environ["NCCL_HOSTID"] = f"host{rank}"
     torch.cuda.set_device(0)
     device = torch.device("cuda", 0)
     dist.init_process_group("nccl", rank=rank, world_size=n)
