@@ -186,6 +186,10 @@ fn tested() -> Vec<Tested> {
             how: "run on one H200, 1 to 4 ranks on it, driver 580; several devices only emulated",
         },
         Tested {
+            what: "NCCL library",
+            how: "run under PyTorch 2.11 on one H200, 2 ranks on it; otherwise emulated",
+        },
+        Tested {
             what: "AMD GPU memory",
             how: "never run on an AMD GPU; emulated, and the kernels compiled for gfx90a to gfx1201",
         },
