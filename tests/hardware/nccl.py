@@ -1,9 +1,12 @@
-"""PyTorch's collectives on 2 ranks of one GPU: right results and times.
+"""PyTorch's collectives on this host's GPUs, ranks on them in turn: right results and times.
 
-    nccl.py LABEL [RANKS]      with LD_PRELOAD=.../libnccl.so.2, or without
+    nccl.py LABEL [RANKS] [--sizes BYTES,...] [--json FILE]      with LD_PRELOAD=.../libnccl.so.2, or without
 
-With the label "stock" each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one GPU. Prints a line per collective and size:
-label, collective, bytes, median microseconds of the slower rank, ok or WRONG."""
+With the label "stock", and more ranks than GPUs, each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one
+GPU. Prints a line per collective and size: label, collective, bytes, median microseconds of the slower rank, ok or WRONG. FILE gets a
+line of JSON for each as well. The exit status is 1 where a result is wrong."""
+import argparse
+import json
 import os
 import socket
 import statistics
@@ -14,7 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-SIZES = [8, 8 << 20, 128 << 20]
+SIZES = "8,8388608,134217728"
 
 
 def cases(rank, n, bytes, device):
@@ -44,16 +47,39 @@ def cases(rank, n, bytes, device):
         yield "send_recv", x, exchange, lambda: bool((out == 2 - rank).all())
 
 
-def rank_main(rank, n, port, label):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    if label == "stock":
+def share_gpus(rank, n, label):
+    """This rank's device."""
+    devices = torch.cuda.device_count()
+    if label == "stock" and n > devices:
         os.environ["NCCL_HOSTID"] = f"host{rank}"
-    torch.cuda.set_device(0)
-    device = torch.device("cuda", 0)
+    torch.cuda.set_device(rank % devices)
+    return torch.device("cuda", rank % devices)
+
+
+def measured(call, bytes):
+    """The median time of a call in seconds."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    dist.barrier()
+    times = []
+    for _ in range(20 if bytes < 1 << 20 else 7):
+        begun = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def rank_main(rank, port, asked):
+    n, label = asked.ranks, asked.label
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    device = share_gpus(rank, n, label)
     dist.init_process_group("nccl", rank=rank, world_size=n)
     if rank == 0:
         print(f"{label}: PyTorch {torch.__version__}, NCCL {torch.cuda.nccl.version()}", flush=True)
-    for bytes in SIZES:
+    well = True
+    for bytes in map(int, asked.sizes.split(",")):
         for name, x, call, check in cases(rank, n, bytes, device):
             x.fill_(rank + 1)
             call()
@@ -61,27 +87,28 @@ def rank_main(rank, n, port, label):
             right = torch.tensor([float(check())], device=device)
             dist.all_reduce(right)
             x.zero_()
-            for _ in range(3):
-                call()
-            torch.cuda.synchronize()
-            dist.barrier()
-            times = []
-            for _ in range(20 if bytes < 1 << 20 else 7):
-                begun = time.perf_counter()
-                call()
-                torch.cuda.synchronize()
-                times.append(time.perf_counter() - begun)
-            slowest = torch.tensor([statistics.median(times)], device=device, dtype=torch.float64)
+            slowest = torch.tensor([measured(call, bytes)], device=device, dtype=torch.float64)
             dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+            us, ok = slowest.item() * 1e6, right.item() == n
+            well &= ok
             if rank == 0:
-                word = "ok" if right.item() == n else "WRONG"
-                print(f"{label:8} n={n} {name:15} {bytes:>12} B {slowest.item() * 1e6:>10.1f} us {word}", flush=True)
+                print(f"{label:9} n={n} {name:15} {bytes:>12} B {us:>10.1f} us {'ok' if ok else 'WRONG'}", flush=True)
+                if asked.json:
+                    with open(asked.json, "a") as file:
+                        print(json.dumps(dict(label=label, ranks=n, case=name, bytes=bytes, us=us, ok=ok)), file=file)
     dist.destroy_process_group()
+    if not well:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    label, ranks = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("label")
+    options.add_argument("ranks", type=int, nargs="?", default=2)
+    options.add_argument("--sizes", default=SIZES)
+    options.add_argument("--json")
+    asked = options.parse_args()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(rank_main, args=(ranks, port, label), nprocs=ranks)
+    mp.spawn(rank_main, args=(port, asked), nprocs=asked.ranks)

@@ -1,11 +1,14 @@
-"""PyTorch programs on ranks of one GPU, as people write them: every collective of torch.distributed, training in four ways beside the
+"""PyTorch programs on this host's GPUs, ranks on them in turn, as people write them: every collective of torch.distributed, training in four ways beside the
 same training by one rank, and what is to be refused or to fail in words.
 
     nccl_train.py LABEL [RANKS [CASE...]]      with LD_PRELOAD=.../libnccl.so.2, or without
 
 Each case has processes of its own and 90 seconds. Prints a line per case: label, ranks, case, ok or what went wrong. The label
-"stock" gives each rank its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one GPU."""
+"stock" gives each rank its own NCCL_HOSTID where there are more ranks than GPUs, as nccl.py does. With HETCCL_RESULTS=FILE the
+lines go there as JSON as well."""
+import json
 import os
+import re
 import signal
 import socket
 import statistics
@@ -18,6 +21,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
+
+from nccl import share_gpus
 
 LIMIT_SECONDS = 90
 WIDTH, HEADS, WORDS, LENGTH, BATCH, STEPS = 256, 4, 512, 64, 8, 6
@@ -192,7 +197,7 @@ def collectives(rank, n, device):
 
 
 def ddp(rank, n, device):
-    net = nn.parallel.DistributedDataParallel(model(device), device_ids=[0])
+    net = nn.parallel.DistributedDataParallel(model(device), device_ids=[device.index])
     losses, ms = train(net, rank, n, device)
     return f"{close(losses, alone(n, device))}; step {ms:.2f} ms"
 
@@ -316,11 +321,8 @@ CASES = {case.__name__: case for case in [collectives, ddp, fsdp2, tensor_parall
 
 def rank_main(rank, n, port, label, name, results):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    if label == "stock":
-        os.environ["NCCL_HOSTID"] = f"host{rank}"
     torch.backends.cuda.matmul.allow_tf32 = False
-    torch.cuda.set_device(0)
-    device = torch.device("cuda", 0)
+    device = share_gpus(rank, n, label)
     try:
         dist.init_process_group("nccl", rank=rank, world_size=n, device_id=device)
         results.put((rank, True, CASES[name](rank, n, device)))
@@ -356,7 +358,12 @@ def run(label, n, name):
     missing = sorted(set(range(n)) - set(answers)) if len(answers) < wanted else []
     said = next((text for w, text in answers.values() if not w), None) or next((text for _, text in answers.values()), "")
     more = f"; no answer within {LIMIT_SECONDS} s from ranks {missing}" if missing else ""
-    print(f"{label:8} n={n} {name:16} {'ok' if well else 'FAILED'}: {said}{more}", flush=True)
+    print(f"{label:9} n={n} {name:16} {'ok' if well else 'FAILED'}: {said}{more}", flush=True)
+    if "HETCCL_RESULTS" in os.environ:
+        with open(os.environ["HETCCL_RESULTS"], "a") as file:
+            step = re.search(r"step ([0-9.]+) ms", said)
+            us = float(step[1]) * 1e3 if step else None
+            print(json.dumps(dict(label=label, ranks=n, case=name, bytes=0, us=us, ok=well, said=said + more)), file=file)
     return well
 
 
