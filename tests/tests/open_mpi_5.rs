@@ -1,5 +1,5 @@
-//! What Open MPI 5 added and 4.1 has not: sessions, agreements, fault tolerance. With `HETCCL_TESTS_WHEEL` the Open MPI that runs
-//! is PyPI's, in this Python environment; the one installed compiles.
+//! What Open MPI 5 added and 4.1 has not: sessions, agreements, fault tolerance. With [`WHEEL`] the Open MPI that runs is
+//! PyPI's; the one installed compiles.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,6 +10,9 @@ use xtask::command;
 use xtask::mpi::{self, Library};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// The Python environment whose Open MPI runs.
+const WHEEL: &str = "HETCCL_TESTS_WHEEL";
 
 /// The installation, where Open MPI 5 is there.
 fn with_open_mpi_5(what: &str) -> Option<&'static Path> {
@@ -29,7 +32,7 @@ fn with_open_mpi_5(what: &str) -> Option<&'static Path> {
 /// `mpirun` with these components, of the Open MPI that is tested.
 fn mpirun(prefix: &Path, ranks: usize, transport: &str, components: &str) -> Command {
     let library = Library::Hetccl { prefix, transport };
-    match std::env::var_os("HETCCL_TESTS_WHEEL") {
+    match std::env::var_os(WHEEL) {
         Some(wheel) => mpi::mpirun_of_wheel(Path::new(&wheel), library, components, ranks, LIMIT),
         None => mpi::mpirun_with(library, components, ranks, LIMIT),
     }
@@ -45,9 +48,11 @@ fn text(output: &Output) -> String {
 fn sessions_agreements_and_info_hints() {
     let Some(prefix) = with_open_mpi_5("sessions") else { return };
     let program = program("sessions");
+    // PyPI's 5.0.11 ends with a segmentation fault of its own in a second session without MPI_Init, hetccl or not.
+    let alone: &[&str] = if std::env::var_os(WHEEL).is_some() { &["once"] } else { &[] };
     for transport in TRANSPORTS {
         for ranks in 1..=5 {
-            for arguments in [&[][..], &["with-world"]] {
+            for arguments in [alone, &["with-world"]] {
                 let mut command = mpirun(prefix, ranks, transport, "hetccl");
                 mpi::finish(command.arg(&program).args(arguments), LIMIT)
                     .map(|text| assert!(text.contains("all right"), "{text}"))
