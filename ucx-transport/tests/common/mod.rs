@@ -25,10 +25,16 @@ pub fn library() -> &'static Library {
 
 /// A fabric over the transports that `tls` lists.
 pub fn fabric(tls: &str) -> Fabric {
+    fabric_with_settings(tls, &[])
+}
+
+/// As [`fabric`], with more of UCX's settings.
+pub fn fabric_with_settings(tls: &str, settings: &[(&str, &str)]) -> Fabric {
+    let all = [("TLS", tls)].iter().chain(settings);
     let params = FabricParams {
         estimated_endpoints: 4,
         remote_memory: true,
-        settings: vec![("TLS".into(), tls.into())],
+        settings: all.map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         ..Default::default()
     };
     Fabric::open(library(), &params).expect("UCX starts")
@@ -72,7 +78,12 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(tls: &str) -> Pair {
-        let fabrics = [fabric(tls), fabric(tls)];
+        Pair::with_settings(tls, &[])
+    }
+
+    /// As [`Pair::new`], with more of UCX's settings.
+    pub fn with_settings(tls: &str, settings: &[(&str, &str)]) -> Pair {
+        let fabrics = [fabric_with_settings(tls, settings), fabric_with_settings(tls, settings)];
         let addresses: Vec<Vec<u8>> =
             fabrics.iter().map(|fabric| fabric.address().to_vec()).collect();
         let channels = [channel(0, addresses.clone()), channel(1, addresses)];

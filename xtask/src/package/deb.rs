@@ -56,7 +56,7 @@ fn fill(debian: &Path, name: &str, values: &[(&str, &str)]) -> Result<()> {
 }
 
 /// `12` on Debian 12.
-fn release() -> Result<String> {
+pub(super) fn release() -> Result<String> {
     let text = std::fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
     let value = |key: &str| {
         text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_matches('"').to_owned()))

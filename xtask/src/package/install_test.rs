@@ -6,13 +6,21 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::root::Root;
-use super::{Args, name_of};
+use super::{Args, deb, name_of};
 use crate::command::{self, step};
+use crate::debian13::System;
 use crate::mpi::{self, Library};
 use crate::python;
 
 /// What the packages that are upgraded say they are.
 const BEFORE: &str = "0.0.9";
+
+/// What is put into a fresh Debian: packages made for it, and a program compiled with its Open MPI.
+struct Debs {
+    old: Vec<PathBuf>,
+    new: Vec<PathBuf>,
+    program: PathBuf,
+}
 
 /// Makes the packages and tests each kind. Whether all went well.
 ///
@@ -37,32 +45,61 @@ pub fn test_packages() -> Result<bool> {
         ..Args::default()
     };
     let before = super::run(&before)?;
-    let program = mpi::compile("demo", Library::OpenMpi)?;
-    let of = |packages: &[PathBuf], extension: &str| -> Vec<PathBuf> {
-        let of_kind = |path: &&PathBuf| path.extension().is_some_and(|e| e == extension);
-        packages.iter().filter(of_kind).cloned().collect()
+    let here = Debs {
+        old: of_kind(&before, "deb"),
+        new: of_kind(&new, "deb"),
+        program: mpi::compile("demo", Library::OpenMpi)?,
     };
-    let (new_debs, old_debs) = (of(&new, "deb"), of(&before, "deb"));
-    for (suite, release) in [("bookworm", "deb12"), ("trixie", "deb13")] {
-        let here = |debs: &[PathBuf]| -> Vec<PathBuf> {
-            debs.iter().filter(|deb| name_of(deb).contains(release)).cloned().collect()
-        };
-        let (new, old) = (here(&new_debs), here(&old_debs));
-        if new.is_empty() {
-            step(&format!("packages of another release on {suite}"), || foreign(suite, &new_debs))?;
-            println!(
-                "SKIPPED installation on {suite}: cargo xtask package --deb makes {release} packages only inside {suite}"
-            );
+    let release = deb::release()?;
+    for (suite, number) in [("bookworm", "12"), ("trixie", "13")] {
+        if number == release {
+            step(&format!("install, use, upgrade, remove on {suite}"), || debian(suite, &here))?;
+            continue;
+        }
+        step(&format!("packages of another release on {suite}"), || foreign(suite, &here.new))?;
+        if suite == "trixie" {
+            let debs = step("packages made in Debian 13", || made_in_debian13(&out))?;
+            step(&format!("install, use, upgrade, remove on {suite}"), || debian(suite, &debs))?;
         } else {
-            step(&format!("install, use, upgrade, remove on {suite}"), || {
-                debian(suite, &old, &new, &program)
-            })?;
+            println!("SKIPPED installation on {suite}: its packages are made in {suite} only");
         }
     }
-    step("rpm into a scratch root", || rpms(&of(&before, "rpm"), &of(&new, "rpm")))?;
-    step("wheel in an environment", || wheel(&of(&new, "whl")))?;
+    step("rpm into a scratch root", || rpms(&of_kind(&before, "rpm"), &of_kind(&new, "rpm")))?;
+    step("wheel in an environment", || wheel(&of_kind(&new, "whl")))?;
     println!("packages: all went well");
     Ok(true)
+}
+
+fn of_kind(packages: &[PathBuf], extension: &str) -> Vec<PathBuf> {
+    let fits = |path: &&PathBuf| path.extension().is_some_and(|found| found == extension);
+    packages.iter().filter(fits).cloned().collect()
+}
+
+/// The same command in the Debian 13 of `test-debian13`, with its Open MPI and UCX; the packages also go to `out`.
+fn made_in_debian13(out: &Path) -> Result<Debs> {
+    let system = System::make()?;
+    let epoch = super::commit_time()?;
+    let made = |version: &str| -> Result<Vec<PathBuf>> {
+        let folder = format!("packages/{version}");
+        clear(&system.built(&folder))?;
+        let line = format!(
+            "SOURCE_DATE_EPOCH={epoch} cargo run --locked -q -p xtask -- \
+             package --deb --out /build/{folder} --package-version {version}"
+        );
+        println!("    # {line}");
+        ensure!(system.enter(&line).status()?.success(), "no packages of {version} in Debian 13");
+        let files = std::fs::read_dir(system.built(&folder))?;
+        let files: Result<Vec<PathBuf>, _> = files.map(|entry| Ok(entry?.path())).collect();
+        files.map_err(|error: std::io::Error| error.into())
+    };
+    let new = made(env!("CARGO_PKG_VERSION"))?;
+    let old = made(BEFORE)?;
+    for deb in &new {
+        std::fs::copy(deb, out.join(name_of(deb)))
+            .with_context(|| format!("copying {}", deb.display()))?;
+    }
+    command::capture(&mut system.enter("mpicc -O2 -o /build/demo tests/c/demo.c -lm"))?;
+    Ok(Debs { old, new, program: system.built("demo") })
 }
 
 fn clear(folder: &Path) -> Result<()> {
@@ -74,7 +111,7 @@ fn clear(folder: &Path) -> Result<()> {
 }
 
 /// Old packages, use, new packages, use, nothing.
-fn debian(suite: &str, old: &[PathBuf], new: &[PathBuf], program: &Path) -> Result<()> {
+fn debian(suite: &str, Debs { old, new, program }: &Debs) -> Result<()> {
     let root = Root::new(suite)?;
     for (folder, debs) in [("/old", old), ("/new", new)] {
         for deb in debs {
