@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels, LoadedKernels, MapType};
+use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
 use crate::vendor::Vendor;
 
@@ -59,6 +59,9 @@ struct LaneState {
     memory: MemoryType,
     /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
     ordered: bool,
+    /// Pieces of work queued on `stream`, and how many of them are known to have finished.
+    queued: u64,
+    finished: u64,
 }
 
 impl LaneState {
@@ -76,6 +79,8 @@ impl LaneState {
 struct Active {
     lane: Lane,
     event: Event,
+    /// Work of the lane's own stream before the event.
+    queued: u64,
 }
 
 /// The drivers of this process, and all work under way. See the [crate documentation](crate).
@@ -243,6 +248,8 @@ impl Gpus {
             kernels: Kernels::sharing(self.loaded.clone()),
             memory,
             ordered: self.ordered,
+            queued: 0,
+            finished: 0,
         });
         Ok(Lane(self.lanes.len() - 1))
     }
@@ -275,23 +282,30 @@ impl Gpus {
         into: Region,
     ) -> Result<(), Error> {
         debug_assert_eq!(from.len_bytes, into.len_bytes);
-        let state = &self.lanes[lane.0];
+        let state = &mut self.lanes[lane.0];
         let stream = state.stream(order);
+        state.queued += u64::from(stream == state.stream);
         let driver = &self.drivers[state.driver];
         driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)
     }
 
     /// Lets later work of [`Order::Own`] wait for what the program has queued so far, on the default stream and on
-    /// streams ordered with it. The handle says when that has finished.
+    /// streams ordered with it. The handle says when that has finished; none where it has, which is known where the caller
+    /// orders its work with the program's and nothing of its own is under way.
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn after_application(&mut self, lane: Lane) -> Result<Handle, Error> {
+    pub fn after_application(&mut self, lane: Lane) -> Result<Option<Handle>, Error> {
+        let state = &self.lanes[lane.0];
+        if state.ordered {
+            let busy = state.queued != state.finished;
+            return busy.then(|| self.mark(lane, Order::Own)).transpose();
+        }
         let handle = self.mark(lane, Order::AfterApplication)?;
         let Active { event, .. } = self.active[handle.0 as usize];
         let state = &self.lanes[lane.0];
         self.drivers[state.driver].wait(state.context, state.stream, event)?;
-        Ok(handle)
+        Ok(Some(handle))
     }
 
     fn idle_event(&mut self, lane: Lane) -> Result<Event, Error> {
@@ -309,8 +323,10 @@ impl Gpus {
     pub fn mark(&mut self, lane: Lane, order: Order) -> Result<Handle, Error> {
         let event = self.idle_event(lane)?;
         let state = &self.lanes[lane.0];
-        self.drivers[state.driver].record(state.context, event, state.stream(order))?;
-        Ok(Handle(self.active.insert(Active { lane, event }) as u64))
+        let stream = state.stream(order);
+        self.drivers[state.driver].record(state.context, event, stream)?;
+        let queued = if stream == state.stream { state.queued } else { 0 };
+        Ok(Handle(self.active.insert(Active { lane, event, queued }) as u64))
     }
 
     /// Whether started work has finished. After `Ok(true)` or an error the handle is gone.
@@ -319,12 +335,13 @@ impl Gpus {
     /// [`Error::Call`]: the work, or work before it on the same device, failed.
     pub fn test(&mut self, handle: Handle) -> Result<bool, Error> {
         let index = handle.0 as usize;
-        let Some(&Active { lane, event }) = self.active.get(index) else {
+        let Some(&Active { lane, event, queued }) = self.active.get(index) else {
             return Ok(true);
         };
         let state = &mut self.lanes[lane.0];
         let finished = self.drivers[state.driver].finished(state.context, event);
         if !matches!(finished, Ok(false)) {
+            state.finished = state.finished.max(queued);
             state.idle_events.push(event);
             self.active.remove(index);
         }
@@ -373,7 +390,9 @@ impl Gpus {
         count: usize,
     ) -> Result<Handle, Error> {
         let inputs = [left.address.0, right.address.0];
-        self.queue_reduce(lane, reduction, &inputs, into.address.0, count)?;
+        let (op, datatype) = reduction;
+        let fold = Fold { op, datatype, divisor: None };
+        self.queue_reduce(lane, fold, &inputs, into.address.0, count)?;
         self.mark(lane, Order::Own)
     }
 
@@ -385,7 +404,7 @@ impl Gpus {
     pub fn queue_reduce(
         &mut self,
         lane: Lane,
-        reduction: (ReductionOp, Datatype),
+        fold: Fold,
         inputs: &[usize],
         into: usize,
         count: usize,
@@ -393,7 +412,8 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         let place = (state.context, state.stream);
-        state.kernels.launch(driver, place, reduction, inputs, into, count)
+        state.queued += 1;
+        state.kernels.launch(driver, place, fold, inputs, into, count)
     }
 
     /// Host memory that the lane's device copies from and to at full speed.
@@ -555,6 +575,7 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         let place = (state.context, state.stream);
+        state.queued += 1;
         state.kernels.map(driver, place, (change, datatype), from, into, count)
     }
 }

@@ -20,6 +20,17 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Most inputs of one launch.
 pub const MOST_INPUTS: usize = 8;
 
+/// What a kernel makes of several inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Between two elements.
+    pub op: ReductionOp,
+    /// Of the elements.
+    pub datatype: Datatype,
+    /// What a sum is divided by in the end.
+    pub divisor: Option<u64>,
+}
+
 /// What a kernel does to each element of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -122,8 +133,8 @@ impl Kernels {
         Kernels { loaded, ..Kernels::default() }
     }
 
-    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements. `into` may be one of the first
-    /// [`MOST_INPUTS`] inputs.
+    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements; a sum is divided by a number where there is one.
+    /// `into` may be one of the first [`MOST_INPUTS`] inputs.
     ///
     /// # Errors
     /// No kernels, or a failed call.
@@ -131,24 +142,32 @@ impl Kernels {
         &mut self,
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
-        (op, datatype): (ReductionOp, Datatype),
+        Fold { op, datatype, divisor }: Fold,
         inputs: &[usize],
         into: usize,
         count: usize,
     ) -> Result<(), Error> {
         let function = self.function(driver, context, op, datatype)?;
+        let last_function = match divisor {
+            Some(by) => self.change(driver, context, Change::Divide(by), datatype.into())?,
+            None => function,
+        };
         let bytes = count * datatype.size_bytes();
         let blocks = bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32;
-        let launch = |inputs: &[usize]| {
-            let argument = &argument(inputs, into, count);
+        let launch = |inputs: &[usize], is_last: bool| {
+            let function = if is_last { last_function } else { function };
+            let mut argument = argument(inputs, into, count);
+            argument[11] = divisor.unwrap_or(0);
+            let argument = &argument;
             driver.launch(context, stream, &Launch { function, blocks, threads: THREADS, argument })
         };
         let (first, rest) = inputs.split_at(inputs.len().min(MOST_INPUTS));
-        launch(first)?;
-        for more in rest.chunks(MOST_INPUTS - 1) {
+        launch(first, rest.is_empty())?;
+        let mut rest = rest.chunks(MOST_INPUTS - 1).peekable();
+        while let Some(more) = rest.next() {
             let mut inputs = vec![into];
             inputs.extend_from_slice(more);
-            launch(&inputs)?;
+            launch(&inputs, rest.peek().is_none())?;
         }
         Ok(())
     }

@@ -307,6 +307,7 @@ pub(crate) fn start(
         size,
         messages: MessageCounts::of_program(),
         own_messages: MessageCounts::of_front_end(),
+        declined_in_a_row: 0,
     };
     let thread = std::thread::Builder::new()
         .name(format!("hetccl-{rank}"))
@@ -363,6 +364,8 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<()
     const USUAL: [Datatype; 4] =
         [Datatype::Float32, Datatype::Bfloat16, Datatype::Float16, Datatype::Float64];
     driver.adopt(device.context)?;
+    // Where there is no kernel for it, recording a call in a graph says so.
+    let _ = driver.prepare_graphs(device.context);
     let address = driver.allocate(device.context, WARM_BYTES)?;
     let memory = driver.vendor().memory();
     let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };

@@ -369,6 +369,8 @@ static void in_order(size_t count)
     for (int i = 0; i < local; ++i) compare(&ranks[i], "three in a row", ncclFloat64, ranks[i].recv, count, three_times, 0);
 }
 
+#include "nccl_graphs.h"
+
 static void questions(void)
 {
     for (int i = 0; i < local; ++i) {
@@ -512,8 +514,14 @@ static void parts(size_t count)
 static void aborts(void)
 {
     struct timespec begun, ended;
+    graph_t executables[MOST];
+    RECORD(executables, {
+        NCCL(ncclAllReduce(r->send, r->recv, 1, ncclFloat32, ncclSum, r->comm, r->stream));
+        NCCL(ncclBcast(r->recv, 1, ncclFloat32, 0, r->comm, r->stream));
+    });
     for (int i = 0; i < local; ++i) {
         if (0 == ranks[i].rank && ranks[i].size > 1) {
+            must("launch", graph_launch(executables[i], ranks[i].stream));
             NCCL(ncclAllReduce(ranks[i].send, ranks[i].recv, 1, ncclFloat32, ncclSum, ranks[i].comm, ranks[i].stream));
             usleep(20000);
             if (0 == stream_query(ranks[i].stream)) exit(10);
@@ -528,6 +536,7 @@ static void aborts(void)
         nccl("a freed communicator", ncclAllReduce(ranks[i].send, ranks[i].recv, 1, ncclFloat32, ncclSum, ranks[i].comm, ranks[i].stream), ncclInvalidArgument);
         ok(ranks[i].rank, "abort");
     }
+    destroy(executables);
 }
 
 int main(int argc, char **argv)
@@ -580,6 +589,7 @@ int main(int argc, char **argv)
     reductions(count);
     movements(count);
     in_order(count);
+    graphs(count);
     wrong_arguments();
     parts(count);
     aborts();

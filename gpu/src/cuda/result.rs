@@ -28,7 +28,12 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamWaitEvent",
     "cuStreamBatchMemOp_v2",
-    "cuStreamIsCapturing",
+    "cuStreamGetCaptureInfo_v2",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuGraphAddHostNode",
+    "cuUserObjectCreate",
+    "cuUserObjectRelease",
+    "cuGraphRetainUserObject",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxGetDevice",
@@ -100,7 +105,7 @@ pub(super) fn check(function: &'static str, status: CUresult) -> Result<(), Erro
 }
 
 #[cold]
-fn failed(function: &'static str, status: CUresult) -> Error {
+pub(super) fn failed(function: &'static str, status: CUresult) -> Error {
     let (mut name, mut explanation) = (std::ptr::null(), std::ptr::null());
     // SAFETY: places for the results, which are null or static strings.
     let (name, text) = unsafe {

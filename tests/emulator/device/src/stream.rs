@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::file::next_number;
+use crate::graph::{Each, Recording};
 use crate::{Code, settings};
 
 const KERNEL_STACK_BYTES: usize = 16 << 20;
@@ -87,6 +88,8 @@ pub struct Stream {
     role: Role,
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// The graph that it records instead of running.
+    recording: Mutex<Option<Recording>>,
 }
 
 #[derive(Default)]
@@ -110,7 +113,7 @@ struct Operation {
 }
 
 /// An operation of a stream, to wait for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ticket {
     stream: Arc<Stream>,
     operation: u64,
@@ -137,6 +140,7 @@ impl Stream {
             role,
             queue: Mutex::default(),
             changed: Condvar::new(),
+            recording: Mutex::new(None),
         })
     }
 
@@ -145,22 +149,70 @@ impl Stream {
         self.domain.upgrade().ok_or(Code::CONTEXT_IS_DESTROYED)
     }
 
-    /// Puts `work` at the end of the queue.
+    /// What it records, where it does.
+    pub(crate) fn recording(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.recording.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Does it record a graph?
+    pub fn is_recording(&self) -> bool {
+        self.recording().is_some()
+    }
+
+    /// Puts `work`, which can be done again, at the end of the queue or into the graph that the stream records.
+    pub fn submit(
+        self: &Arc<Stream>,
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Ticket, Code> {
+        let work = Arc::new(work);
+        self.submit_each(move || {
+            let work = work.clone();
+            Box::new(move || work())
+        })
+    }
+
+    /// As [`Stream::submit`]; `each` is called when the work is enqueued, for graphs at each launch, and returns the work.
+    pub fn submit_each(
+        self: &Arc<Stream>,
+        each: impl Fn() -> Box<dyn FnOnce() + Send> + Send + Sync + 'static,
+    ) -> Result<Ticket, Code> {
+        if let Some(recording) = &mut *self.recording() {
+            recording.add(Each::new(each))?;
+            return Ok(Ticket { stream: self.clone(), operation: 0 });
+        }
+        self.enqueue(each())
+    }
+
+    /// Puts `work` at the end of the queue. It is nothing that a graph can have.
     pub fn enqueue(
         self: &Arc<Stream>,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<Ticket, Code> {
+        self.enqueue_after(Vec::new(), work)
+    }
+
+    /// As [`Stream::enqueue`], to be done after operations of other streams.
+    pub(crate) fn enqueue_after(
+        self: &Arc<Stream>,
+        mut after: Vec<Ticket>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Ticket, Code> {
+        if let Some(recording) = &*self.recording() {
+            return Err(recording.spoil(Code::STREAM_CAPTURE_UNSUPPORTED));
+        }
         let domain = self.domain()?;
         let streams = domain.lock();
-        let after = match self.role {
-            Role::Null => streams
-                .iter()
-                .filter(|other| other.role == Role::Blocking)
-                .filter_map(Stream::last)
-                .collect(),
-            Role::Blocking => domain.null.last().into_iter().collect(),
-            Role::NonBlocking => Vec::new(),
-        };
+        match self.role {
+            Role::Null => {
+                let blocking = || streams.iter().filter(|other| other.role == Role::Blocking);
+                if let Some(recording) = blocking().find_map(|other| other.recording().clone()) {
+                    return Err(recording.spoil(Code::STREAM_CAPTURE_IMPLICIT));
+                }
+                after.extend(blocking().filter_map(Stream::last));
+            }
+            Role::Blocking => after.extend(domain.null.last()),
+            Role::NonBlocking => {}
+        }
         let mut queue = self.lock();
         if queue.closed {
             return Err(Code::INVALID_HANDLE);
