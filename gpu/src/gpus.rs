@@ -20,6 +20,9 @@ use crate::vendor::Vendor;
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
 
+/// Addresses that drivers are asked about only once.
+const MOST_RECENT: usize = 32;
+
 /// Rings of a lane. They are pinned memory, and a few fill the way to the host.
 const MOST_RINGS: usize = 4;
 
@@ -92,6 +95,8 @@ pub struct Gpus {
     seen: HashMap<(Vendor, u64), (usize, usize)>,
     /// From the first to behind the last byte of all that was seen: most host memory lies outside.
     seen_span: Range<usize>,
+    /// Addresses that were asked about since [`Gpus::begin_work`]; `None` where nobody calls that.
+    recent: Option<Vec<(usize, Place)>>,
     exports: Exports,
     imports: Imports,
     remote_rings: RemoteRings,
@@ -125,6 +130,7 @@ impl Gpus {
             active: Slab::new(),
             seen: HashMap::new(),
             seen_span: 0..0,
+            recent: None,
             exports: Exports::default(),
             imports: Imports::default(),
             remote_rings: RemoteRings::default(),
@@ -148,6 +154,12 @@ impl Gpus {
         self
     }
 
+    /// Places that are asked about from here on stay where they are until this is called again: drivers need not be asked
+    /// more than once.
+    pub fn begin_work(&mut self) {
+        self.recent.get_or_insert_default().clear();
+    }
+
     /// Kernels that other threads load as well.
     pub fn loaded_kernels(&self) -> LoadedKernels {
         self.loaded.clone()
@@ -165,11 +177,16 @@ impl Gpus {
 
     /// Where an address lives; `None` for host memory.
     ///
-    /// The drivers are asked each time, with one call, because memory may have been freed and its addresses used again.
+    /// The drivers are asked each time, with one call, because memory may have been freed and its addresses used again,
+    /// unless the caller has said that it isn't ([`Gpus::begin_work`]).
     ///
     /// # Errors
     /// [`Error::NotDevice`] for an address that was device memory, is no longer, and can't be read.
     pub fn locate(&mut self, address: usize) -> Result<Option<Place>, Error> {
+        let recent = self.recent.iter().flatten().find(|(of, _)| *of == address);
+        if let Some((_, place)) = recent {
+            return Ok(Some(*place));
+        }
         let found = self.drivers.iter().find_map(|d| d.locate(address).map(|p| (d.vendor(), p)));
         let Some((vendor, place)) = found else {
             return if self.was_device(address) && !readable(address) {
@@ -180,6 +197,9 @@ impl Gpus {
         };
         if !self.seen.contains_key(&(vendor, place.allocation)) {
             self.remember(vendor, &place, address);
+        }
+        if let Some(recent) = self.recent.as_mut().filter(|recent| recent.len() < MOST_RECENT) {
+            recent.push((address, place));
         }
         Ok(Some(place))
     }
@@ -457,6 +477,9 @@ impl Gpus {
             return;
         }
         let driver = &self.drivers[state.driver];
+        if let Some(recent) = &mut self.recent {
+            recent.clear();
+        }
         if pinned {
             driver.free_pinned(state.context, block.address);
         } else {

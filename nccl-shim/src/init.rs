@@ -24,7 +24,7 @@ use crate::weights::Weights;
 use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 2;
+const WIRE_VERSION: u32 = 3;
 const MOST_ADDRESSES: usize = 8;
 const WARM_BYTES: usize = 256;
 
@@ -98,8 +98,8 @@ impl Card {
         Identity { node, vendor: maker, device: self.device }
     }
 
-    /// Where a rank with the card `from` finds this one, the nearest first.
-    fn places(&self, from: &Card) -> Vec<SocketAddr> {
+    /// Where a rank with the card `from` finds this one, the nearest first, and whether it is on the same host.
+    fn places(&self, from: &Card) -> (Vec<SocketAddr>, bool) {
         let near = self.host == from.host && self.network == from.network;
         let mut ips: Vec<Ipv4Addr> = self
             .addresses
@@ -108,7 +108,7 @@ impl Card {
             .map(|&bits| Ipv4Addr::from_bits(bits))
             .collect();
         ips.sort_by_key(|ip| ip.is_loopback() != near);
-        ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect()
+        (ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect(), near)
     }
 }
 
@@ -415,7 +415,7 @@ mod tests {
             weight: 5,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
-        assert!(card.places(&card)[0].ip().is_loopback());
-        assert!(!card.places(&Card { host: 9, ..card })[0].ip().is_loopback());
+        assert!(card.places(&card).0[0].ip().is_loopback());
+        assert!(!card.places(&Card { host: 9, ..card }).0[0].ip().is_loopback());
     }
 }

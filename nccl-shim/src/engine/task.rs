@@ -117,6 +117,8 @@ impl Engine {
     }
 
     fn start(&mut self, task: &mut Running) -> Result<(), Failure> {
+        // The program keeps its buffers while the task runs.
+        self.process.gpus().begin_work();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for work in std::mem::take(&mut task.works) {
             match work {
