@@ -207,6 +207,42 @@ pub trait Driver: Send {
         Err(self.unsupported("a device's own context"))
     }
 
+    /// A context of the library's own on a device, the same for the whole process; `None` where the vendor has no such thing.
+    /// What the program does in its own contexts does not keep this one from working.
+    ///
+    /// # Errors
+    /// [`Error::Call`], such as too little memory.
+    fn own_context(&self, _device: u32) -> Result<Option<Context>, Error> {
+        Ok(None)
+    }
+
+    /// Queues the writing of a value to a 32-bit word in pinned memory, which is seen there after what earlier work wrote.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn write_value(
+        &self,
+        _context: Context,
+        _stream: Stream,
+        _address: usize,
+        _value: u32,
+    ) -> Result<(), Error> {
+        Err(self.unsupported("writing words from a stream"))
+    }
+
+    /// Whether a stream's work so far has gone well.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: it has not.
+    fn check_stream(&self, _context: Context, _stream: Stream) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether kernels can use the host memory at an address: it is pinned.
+    fn is_pinned(&self, _address: usize) -> bool {
+        false
+    }
+
     /// Makes a context the calling thread's for good, for threads of the library's own: drivers answer questions about
     /// addresses only to threads that have one.
     ///

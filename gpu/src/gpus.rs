@@ -14,11 +14,16 @@ use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
+use crate::marks::{Mark, Marks, word};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
+use crate::spare;
 use crate::vendor::Vendor;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
+
+/// Looks at a word between two questions about its stream, which writes none when it has failed.
+const LOOKS: u32 = 1 << 14;
 
 /// Addresses that drivers are asked about only once.
 const MOST_RECENT: usize = 32;
@@ -62,6 +67,8 @@ struct LaneState {
     memory: MemoryType,
     /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
     ordered: bool,
+    /// Words that the streams write, where the context is the library's own.
+    marks: Option<Marks>,
     /// Pieces of work queued on `stream`, and how many of them are known to have finished.
     queued: u64,
     finished: u64,
@@ -81,7 +88,8 @@ impl LaneState {
 #[derive(Clone, Copy, Debug)]
 struct Active {
     lane: Lane,
-    event: Event,
+    order: Order,
+    mark: Mark,
     /// Work of the lane's own stream before the event.
     queued: u64,
 }
@@ -103,6 +111,7 @@ pub struct Gpus {
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
+    own_contexts: bool,
     loaded: LoadedKernels,
     /// Device memory in blocks, in use or kept.
     device_bytes: Arc<AtomicUsize>,
@@ -136,6 +145,7 @@ impl Gpus {
             remote_rings: RemoteRings::default(),
             keep_bytes,
             ordered: false,
+            own_contexts: false,
             loaded: LoadedKernels::default(),
             device_bytes: Arc::default(),
         }
@@ -152,6 +162,29 @@ impl Gpus {
     pub fn ordered_by_caller(mut self) -> Gpus {
         self.ordered = true;
         self
+    }
+
+    /// All work is done in contexts of the library's own, where the vendor has such, and copies are kernels: what the program
+    /// does in its contexts, such as loading code while a stream waits for the library, does not hold it up.
+    #[must_use]
+    pub fn in_own_contexts(mut self) -> Gpus {
+        self.own_contexts = true;
+        self
+    }
+
+    /// The lane of a device of the first driver.
+    ///
+    /// # Errors
+    /// No driver, or a failed call.
+    pub fn lane_on(&mut self, device: u32) -> Result<Lane, Error> {
+        let driver = self.drivers.first().ok_or(Error::NotDevice { address: 0 })?;
+        let context = driver.context(device)?;
+        self.lane_in(0, device, context)
+    }
+
+    /// The context that a lane works in.
+    pub fn context(&self, lane: Lane) -> Context {
+        self.lanes[lane.0].context
     }
 
     /// Places that are asked about from here on stay where they are until this is called again: drivers need not be asked
@@ -239,35 +272,53 @@ impl Gpus {
         let address = region.address.0;
         let place = self.locate(address)?.ok_or(Error::NotDevice { address })?;
         let vendor = Vendor::of(place.memory);
-        let known = self.lanes.iter().position(|lane| {
-            lane.context == place.context && Some(self.drivers[lane.driver].vendor()) == vendor
-        });
-        if let Some(index) = known {
-            return Ok(Lane(index));
-        }
         let driver = self
             .drivers
             .iter()
             .position(|d| Some(d.vendor()) == vendor)
             .ok_or(Error::NotDevice { address })?;
-        let context = place.context;
-        let stream = || self.drivers[driver].stream(context);
-        let (stream, to_host, from_host) = (stream()?, stream()?, stream()?);
-        let memory = self.drivers[driver].vendor().memory();
+        self.lane_in(driver, place.device, place.context)
+    }
+
+    /// The lane for a device's memory that belongs to a context.
+    fn lane_in(&mut self, driver: usize, device: u32, context: Context) -> Result<Lane, Error> {
+        let own = if self.own_contexts { self.drivers[driver].own_context(device)? } else { None };
+        let context = own.unwrap_or(context);
+        let known =
+            self.lanes.iter().position(|lane| lane.context == context && lane.driver == driver);
+        match known {
+            Some(index) => Ok(Lane(index)),
+            None => self.make_lane(driver, context, own.is_some()),
+        }
+    }
+
+    fn make_lane(&mut self, driver: usize, context: Context, is_own: bool) -> Result<Lane, Error> {
+        let index = driver;
+        let driver = &*self.drivers[index];
+        let mut kernels = Kernels::sharing(self.loaded.clone());
+        let marks = match is_own {
+            true => {
+                // Copies are kernels here.
+                kernels.copy_function(driver, context)?;
+                Some(Marks::new(driver, context)?)
+            }
+            false => None,
+        };
         self.lanes.push(LaneState {
-            driver,
+            driver: index,
             context,
-            stream,
+            stream: driver.stream(context)?,
             idle_events: Vec::new(),
-            to_host,
-            from_host,
+            to_host: driver.stream(context)?,
+            from_host: driver.stream(context)?,
             pinned: Pool::default(),
             device: Pool::default(),
             rings: Vec::new(),
             made_rings: 0,
-            kernels: Kernels::sharing(self.loaded.clone()),
-            memory,
+            kernels,
+            memory: driver.vendor().memory(),
             ordered: self.ordered,
+            marks,
             queued: 0,
             finished: 0,
         });
@@ -305,7 +356,17 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let stream = state.stream(order);
         state.queued += u64::from(stream == state.stream);
-        let driver = &self.drivers[state.driver];
+        let driver = &*self.drivers[state.driver];
+        if state.marks.is_some() {
+            for host in [from, into].into_iter().filter(|end| end.memory == MemoryType::Host) {
+                if !driver.is_pinned(host.address.0) {
+                    return Err(Error::NotPinned { address: host.address.0 });
+                }
+            }
+            let place = (state.context, stream);
+            let (from, into, len_bytes) = (from.address.0, into.address.0, from.len_bytes);
+            return state.kernels.copy(driver, place, from, into, len_bytes);
+        }
         driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)
     }
 
@@ -322,9 +383,10 @@ impl Gpus {
             return busy.then(|| self.mark(lane, Order::Own)).transpose();
         }
         let handle = self.mark(lane, Order::AfterApplication)?;
-        let Active { event, .. } = self.active[handle.0 as usize];
         let state = &self.lanes[lane.0];
-        self.drivers[state.driver].wait(state.context, state.stream, event)?;
+        if let Mark::Event(event) = self.active[handle.0 as usize].mark {
+            self.drivers[state.driver].wait(state.context, state.stream, event)?;
+        }
         Ok(Some(handle))
     }
 
@@ -341,12 +403,20 @@ impl Gpus {
     /// # Errors
     /// [`Error::Call`].
     pub fn mark(&mut self, lane: Lane, order: Order) -> Result<Handle, Error> {
-        let event = self.idle_event(lane)?;
+        let mark = match &mut self.lanes[lane.0].marks {
+            Some(marks) => marks.next(order),
+            None => Mark::Event(self.idle_event(lane)?),
+        };
         let state = &self.lanes[lane.0];
-        let stream = state.stream(order);
-        self.drivers[state.driver].record(state.context, event, stream)?;
+        let (driver, stream) = (&self.drivers[state.driver], state.stream(order));
+        match mark {
+            Mark::Event(event) => driver.record(state.context, event, stream)?,
+            Mark::Word { address, value, .. } => {
+                driver.write_value(state.context, stream, address, value)?;
+            }
+        }
         let queued = if stream == state.stream { state.queued } else { 0 };
-        Ok(Handle(self.active.insert(Active { lane, event, queued }) as u64))
+        Ok(Handle(self.active.insert(Active { lane, order, mark, queued }) as u64))
     }
 
     /// Whether started work has finished. After `Ok(true)` or an error the handle is gone.
@@ -355,14 +425,29 @@ impl Gpus {
     /// [`Error::Call`]: the work, or work before it on the same device, failed.
     pub fn test(&mut self, handle: Handle) -> Result<bool, Error> {
         let index = handle.0 as usize;
-        let Some(&Active { lane, event, queued }) = self.active.get(index) else {
+        let Some(Active { lane, order, mark, queued }) = self.active.get_mut(index) else {
             return Ok(true);
         };
         let state = &mut self.lanes[lane.0];
-        let finished = self.drivers[state.driver].finished(state.context, event);
+        let driver = &self.drivers[state.driver];
+        let finished = match mark {
+            Mark::Event(event) => driver.finished(state.context, *event),
+            Mark::Word { address, value, looks } => {
+                let seen = word(*address).load(Ordering::Acquire);
+                *looks = (*looks + 1) % LOOKS;
+                match seen.wrapping_sub(*value) as i32 >= 0 {
+                    false if *looks == 0 => {
+                        driver.check_stream(state.context, state.stream(*order)).map(|()| false)
+                    }
+                    there => Ok(there),
+                }
+            }
+        };
         if !matches!(finished, Ok(false)) {
-            state.finished = state.finished.max(queued);
-            state.idle_events.push(event);
+            state.finished = state.finished.max(*queued);
+            if let Mark::Event(event) = mark {
+                state.idle_events.push(*event);
+            }
             self.active.remove(index);
         }
         finished
@@ -443,7 +528,9 @@ impl Gpus {
     pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
         let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
         let state = &mut self.lanes[lane.0];
-        let address = match state.pinned.take(len_bytes) {
+        let kept =
+            state.pinned.take(len_bytes).or_else(|| spare::take(state.context, true, len_bytes));
+        let address = match kept {
             Some(address) => address,
             None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
         };
@@ -460,7 +547,10 @@ impl Gpus {
         let address = match state.device.take(len_bytes) {
             Some(address) => address,
             None => {
-                let address = self.drivers[state.driver].allocate(state.context, len_bytes)?;
+                let address = match spare::take(state.context, false, len_bytes) {
+                    Some(address) => address,
+                    None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
+                };
                 self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
                 address
             }
@@ -476,6 +566,12 @@ impl Gpus {
         if pool.put(block.address, block.len_bytes, self.keep_bytes).is_ok() {
             return;
         }
+        if !pinned {
+            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
+        }
+        if state.marks.is_some() {
+            return spare::put(state.context, pinned, block.address, block.len_bytes);
+        }
         let driver = &self.drivers[state.driver];
         if let Some(recent) = &mut self.recent {
             recent.clear();
@@ -484,7 +580,6 @@ impl Gpus {
             driver.free_pinned(state.context, block.address);
         } else {
             driver.free(state.context, block.address);
-            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
     }
 
@@ -615,12 +710,20 @@ impl Drop for Gpus {
             for ring in state.rings.drain(..) {
                 ring.unpin(&**driver, state.context);
             }
-            for address in state.pinned.drain() {
-                driver.free_pinned(state.context, address);
+            let (pinned, device) = (state.pinned.drain(), state.device.drain());
+            if let Some(marks) = &mut state.marks {
+                let streams = [state.stream, state.to_host, state.from_host];
+                // What is still written to is lost.
+                if !marks.wait(&**driver, state.context, streams) {
+                    continue;
+                }
+                marks.give_back(state.context);
+                pinned.for_each(|(address, len)| spare::put(state.context, true, address, len));
+                device.for_each(|(address, len)| spare::put(state.context, false, address, len));
+                continue;
             }
-            for address in state.device.drain() {
-                driver.free(state.context, address);
-            }
+            pinned.for_each(|(address, _)| driver.free_pinned(state.context, address));
+            device.for_each(|(address, _)| driver.free(state.context, address));
         }
     }
 }

@@ -20,6 +20,9 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Most inputs of one launch.
 pub const MOST_INPUTS: usize = 8;
 
+/// The kernel that copies bytes.
+const COPY: &str = "hetccl_copy";
+
 /// What a kernel makes of several inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
@@ -125,6 +128,7 @@ pub(crate) struct Kernels {
     loaded: LoadedKernels,
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
     changes: HashMap<(&'static str, MapType), Result<Function, Error>>,
+    copy: Option<Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -194,6 +198,34 @@ impl Kernels {
         let launch =
             Launch { function, blocks: blocks as u32, threads: THREADS, argument: &argument };
         driver.launch(context, stream, &launch)
+    }
+
+    /// Queues a copy of `len_bytes` between any memory that the device reaches.
+    ///
+    /// # Errors
+    /// No kernels, or a failed call.
+    pub(crate) fn copy(
+        &mut self,
+        driver: &dyn Driver,
+        (context, stream): (Context, Stream),
+        from: usize,
+        into: usize,
+        len_bytes: usize,
+    ) -> Result<(), Error> {
+        let function = self.copy_function(driver, context)?;
+        let blocks = len_bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32;
+        let argument = &argument(&[from], into, len_bytes);
+        driver.launch(context, stream, &Launch { function, blocks, threads: THREADS, argument })
+    }
+
+    /// The kernel of copies, loaded at its first use.
+    pub(crate) fn copy_function(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+    ) -> Result<Function, Error> {
+        let load = || self.loaded.get(driver, context, COPY.to_owned());
+        self.copy.get_or_insert_with(load).clone()
     }
 
     /// The kernel of a change, loaded at its first use.

@@ -22,7 +22,9 @@ mod hip;
 mod ipc;
 mod kernels;
 mod level_zero;
+mod marks;
 mod ring;
+mod spare;
 mod vendor;
 
 pub use block::Block;

@@ -101,14 +101,14 @@ impl Live {
     ///
     /// # Errors
     /// Of the driver.
-    pub(crate) fn load_kernels(&self, context: Context, works: &[Work]) -> Result<(), Failure> {
-        self.load(&lock(&self.queue), context, works)
+    pub(crate) fn load_kernels(&self, works: &[Work]) -> Result<(), Failure> {
+        self.load(&lock(&self.queue), works)
     }
 
-    fn load(&self, queue: &Queue, context: Context, works: &[Work]) -> Result<(), Failure> {
+    fn load(&self, queue: &Queue, works: &[Work]) -> Result<(), Failure> {
         let _relaxed = Relaxed::new(&*queue.driver)?;
         for work in works {
-            work.load_kernels(&*queue.driver, context, &self.shared.kernels);
+            work.load_kernels(&*queue.driver, self.shared.context, &self.shared.kernels);
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Live {
         works: Vec<Work>,
     ) -> Result<(), Failure> {
         let mut queue = lock(&self.queue);
-        self.load(&queue, context, &works)?;
+        self.load(&queue, &works)?;
         if let Some(recording) = graph::recording(&*queue.driver, context, streams)? {
             let place = (&*queue.driver, context);
             return lock(&self.recorder).record(place, &self.shared, recording, streams, works);

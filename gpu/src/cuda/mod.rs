@@ -6,6 +6,7 @@ mod ptx;
 mod result;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use hetccl_core::MemoryType;
@@ -74,6 +75,9 @@ impl Cuda {
         Some(Context(context.expose_provenance()))
     }
 }
+
+/// The library's own contexts, by device.
+static OWN_CONTEXTS: Mutex<Vec<(u32, Context)>> = Mutex::new(Vec::new());
 
 /// Makes a context current until dropped; then the one before is again.
 struct Current;
@@ -269,6 +273,54 @@ impl Driver for Cuda {
             sys::cuDevicePrimaryCtxRetain(&raw mut context, device as c_int)
         })?;
         Ok(Context(context.expose_provenance()))
+    }
+
+    fn own_context(&self, device: u32) -> Result<Option<Context>, Error> {
+        let mut own = OWN_CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&(_, context)) = own.iter().find(|(of, _)| *of == device) {
+            return Ok(Some(context));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a place for the result; the driver refuses devices that are not there. It stays for the process's life.
+        check("cuCtxCreate", unsafe { sys::cuCtxCreate_v2(&raw mut context, 0, device as c_int) })?;
+        // The new one is the thread's now; the one before shall be.
+        drop(Current);
+        let context = Context(context.expose_provenance());
+        own.push((device, context));
+        Ok(Some(context))
+    }
+
+    fn write_value(
+        &self,
+        context: Context,
+        stream: Stream,
+        address: usize,
+        value: u32,
+    ) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: the caller vouches for the word (see the trait).
+        check("cuStreamWriteValue32", unsafe {
+            sys::cuStreamWriteValue32_v2(pointer(stream.0), address as u64, value, 0)
+        })
+    }
+
+    fn check_stream(&self, context: Context, stream: Stream) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: made by this driver in this context.
+        match unsafe { sys::cuStreamQuery(pointer(stream.0)) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            status => check("cuStreamQuery", status),
+        }
+    }
+
+    fn is_pinned(&self, address: usize) -> bool {
+        let mut memory = 0u32;
+        let attribute = Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: a place for the result; unknown addresses are refused.
+        let status = unsafe {
+            sys::cuPointerGetAttribute((&raw mut memory).cast(), attribute, address as u64)
+        };
+        status == sys::CUresult::CUDA_SUCCESS && memory != 0
     }
 
     fn adopt(&self, context: Context) -> Result<(), Error> {

@@ -65,12 +65,14 @@ pub(crate) struct Shared {
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     pub(crate) words: Words,
+    /// The context that the engine works in.
+    pub(crate) context: Context,
     /// Loaded by the program's thread before it lets a stream wait.
     pub(crate) kernels: LoadedKernels,
 }
 
 impl Shared {
-    pub(crate) fn new(words: Words, kernels: LoadedKernels) -> Shared {
+    pub(crate) fn new(words: Words, context: Context, kernels: LoadedKernels) -> Shared {
         Shared {
             commands: Mutex::default(),
             wake: Condvar::new(),
@@ -78,6 +80,7 @@ impl Shared {
             ended: AtomicU32::new(words.first),
             failure: Mutex::new(None),
             words,
+            context,
             kernels,
         }
     }
@@ -108,7 +111,6 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) process: Process,
     pub(crate) communicator: Communicator,
-    pub(crate) context: Context,
     pub(crate) link: Option<Link>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -124,7 +126,7 @@ impl Engine {
         let drivers = self.process.gpus().drivers();
         // Graphs that the program records have nothing to do with this thread's calls.
         let prepared = drivers.first().map_or(Ok(()), |driver| {
-            driver.adopt(self.context)?;
+            driver.adopt(self.shared.context)?;
             driver.exchange_capture_mode(CaptureMode::Relaxed).map(drop)
         });
         if let Err(error) = prepared {

@@ -33,7 +33,7 @@ pub(crate) fn forget(context: usize) {
 }
 
 fn record(event: usize, stream: usize, flags: u32) -> Result<(), Code> {
-    let (event, stream) = (get(event)?, stream::get(stream)?);
+    let (event, stream) = (get(event)?, stream::get_for_work(stream)?);
     if event.context != stream.domain()?.context {
         return Err(Code::INVALID_HANDLE);
     }
@@ -48,6 +48,7 @@ entries! {
     fn cuEventCreate(event: Out<usize>, flags: u32) {
         event.check()?;
         let context = current()?;
+        context.domain.gate();
         let (timing, shared) = (flags & DISABLE_TIMING == 0, flags & INTERPROCESS != 0);
         if flags & !ALL_FLAGS != 0 || shared && timing {
             return Err(Code::INVALID_VALUE);

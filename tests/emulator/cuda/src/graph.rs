@@ -91,7 +91,7 @@ entries! {
     }
 
     fn cuGraphLaunch = cuGraphLaunch_ptsz(executable: usize, stream: usize) {
-        EXECUTABLES.get(executable)?.launch(&stream::get(stream)?)
+        EXECUTABLES.get(executable)?.launch(&stream::get_for_work(stream)?)
     }
 
     fn cuGraphExecDestroy(executable: usize) {

@@ -44,6 +44,14 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     }
 }
 
+/// The stream with this handle, for a call that queues work: it waits while another thread loads code or frees memory in the
+/// stream's context, and that waits for streams which wait for values.
+pub(crate) fn get_for_work(handle: usize) -> Result<Arc<Stream>, Code> {
+    let stream = get(handle)?;
+    stream.domain()?.gate();
+    Ok(stream)
+}
+
 /// The context of the stream with this handle.
 pub(crate) fn context_of(handle: usize) -> Result<Arc<Context>, Code> {
     context::with_handle(get(handle)?.domain()?.context)
@@ -68,6 +76,7 @@ fn own(context: &Context) -> Result<Arc<Stream>, Code> {
 fn create(stream: Out<usize>, flags: u32, priority: i32) -> Result<(), Code> {
     stream.check()?;
     let context = current()?;
+    context.domain.gate();
     let role = match flags {
         0 => Role::Blocking,
         NON_BLOCKING => Role::NonBlocking,
@@ -175,7 +184,7 @@ entries! {
 
     fn cuLaunchHostFunc = cuLaunchHostFunc_ptsz(stream: usize, function: Option<HostFunction>, data: usize) {
         let function = function.ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.submit(move || in_host_function(|| function(data as *mut c_void)))?;
+        get_for_work(stream)?.submit(move || in_host_function(|| function(data as *mut c_void)))?;
         Ok(())
     }
 
@@ -183,7 +192,7 @@ entries! {
         stream: usize, callback: Option<Callback>, data: usize, flags: u32
     ) {
         let callback = callback.filter(|_| flags == 0).ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.submit(move || in_host_function(|| callback(stream, 0, data as *mut c_void)))?;
+        get_for_work(stream)?.submit(move || in_host_function(|| callback(stream, 0, data as *mut c_void)))?;
         Ok(())
     }
 

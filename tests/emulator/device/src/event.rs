@@ -1,13 +1,13 @@
 //! Events. Their counters can lie in shared memory, so that several processes see the same event.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::file::{SharedFile, next_number};
 use crate::graph::Recording;
 use crate::process::Handle;
-use crate::stream::Stream;
+use crate::stream::{Stream, ValueWait};
 use crate::{Code, memory};
 
 const STATE_BYTES: usize = 4096;
@@ -260,38 +260,15 @@ pub fn wait_value(
     comparison: Comparison,
 ) -> Result<(), Code> {
     let span = Arc::new(value_span(address, bytes)?);
+    let owner = stream.clone();
     let queued = stream.submit_each(move || {
-        let (span, waiting) = (span.clone(), Waiting::new());
+        let (span, waiting) = (span.clone(), ValueWait::new(&owner));
         Box::new(move || {
             poll(|| comparison.holds(load(&span, bytes), value, mask, bytes));
             drop(waiting);
         })
     });
     queued.map(drop)
-}
-
-/// A wait for a value that has not ended.
-struct Waiting;
-
-impl Waiting {
-    fn new() -> Waiting {
-        WAITS.fetch_add(1, Ordering::AcqRel);
-        Waiting
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITS.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Streams' waits for values that have not ended.
-static WAITS: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns when no stream of the process waits for a value, nor has such a wait queued: as a driver does before it loads code.
-pub fn after_value_waits() {
-    poll(|| WAITS.load(Ordering::Acquire) == 0);
 }
 
 /// Writes a value of 4 or 8 `bytes` when the stream comes to it.

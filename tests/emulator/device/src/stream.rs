@@ -5,7 +5,7 @@
 //! waits for is fixed when it is enqueued, under a lock of the domain, so waiting cannot go round in circles.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,44 @@ pub struct Domain {
     /// Its null stream.
     pub null: Arc<Stream>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// Waits for values in its streams that have not ended.
+    value_waits: AtomicUsize,
+    /// Calls that keep others out.
+    locked: Mutex<usize>,
+    unlocked: Condvar,
+}
+
+/// Keeps calls of other threads waiting until it is dropped.
+#[derive(Debug)]
+pub struct LockedOut(Arc<Domain>);
+
+impl Drop for LockedOut {
+    fn drop(&mut self) {
+        *self.0.lock_count() -= 1;
+        self.0.unlocked.notify_all();
+    }
+}
+
+/// A wait for a value that has not ended.
+#[derive(Debug)]
+pub(crate) struct ValueWait(Option<Arc<Domain>>);
+
+impl ValueWait {
+    pub(crate) fn new(stream: &Stream) -> ValueWait {
+        let domain = stream.domain.upgrade();
+        if let Some(domain) = &domain {
+            domain.value_waits.fetch_add(1, Ordering::AcqRel);
+        }
+        ValueWait(domain)
+    }
+}
+
+impl Drop for ValueWait {
+    fn drop(&mut self) {
+        if let Some(domain) = &self.0 {
+            domain.value_waits.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Domain {
@@ -32,7 +70,15 @@ impl Domain {
     pub fn new(device: usize, context: usize) -> Arc<Domain> {
         Arc::new_cyclic(|domain| {
             let null = Stream::new(domain.clone(), Role::Null, 0, 0);
-            Domain { device, context, streams: Mutex::new(vec![null.clone()]), null }
+            Domain {
+                device,
+                context,
+                streams: Mutex::new(vec![null.clone()]),
+                null,
+                value_waits: AtomicUsize::new(0),
+                locked: Mutex::new(0),
+                unlocked: Condvar::new(),
+            }
         })
     }
 
@@ -49,6 +95,29 @@ impl Domain {
         for stream in streams {
             stream.synchronize();
         }
+    }
+
+    /// What a driver does when it loads code or frees memory: waits until no stream waits for a value, and keeps other
+    /// threads' calls that queue work waiting meanwhile.
+    pub fn lock_out(self: &Arc<Domain>) -> LockedOut {
+        *self.lock_count() += 1;
+        let locked = LockedOut(self.clone());
+        while self.value_waits.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        locked
+    }
+
+    /// Waits while another call keeps those out that queue work.
+    pub fn gate(&self) {
+        let mut locked = self.lock_count();
+        while *locked > 0 {
+            locked = self.unlocked.wait(locked).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn lock_count(&self) -> MutexGuard<'_, usize> {
+        self.locked.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Ends all streams, once their work is done.
