@@ -207,6 +207,11 @@ pub trait Driver: Send {
         Err(self.unsupported("a device's own context"))
     }
 
+    /// Whether there are [own contexts](Driver::own_context).
+    fn has_own_contexts(&self) -> bool {
+        false
+    }
+
     /// A context of the library's own on a device, the same for the whole process; `None` where the vendor has no such thing.
     /// What the program does in its own contexts does not keep this one from working.
     ///

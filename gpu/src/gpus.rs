@@ -65,6 +65,8 @@ struct LaneState {
     made_rings: usize,
     kernels: Kernels,
     memory: MemoryType,
+    /// The device's number in its driver.
+    device_number: u32,
     /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
     ordered: bool,
     /// Words that the streams write, where the context is the library's own.
@@ -169,6 +171,9 @@ impl Gpus {
     #[must_use]
     pub fn in_own_contexts(mut self) -> Gpus {
         self.own_contexts = true;
+        if self.drivers.iter().all(|driver| driver.has_own_contexts()) {
+            self.loaded = LoadedKernels::of_own_contexts();
+        }
         self
     }
 
@@ -288,12 +293,17 @@ impl Gpus {
             self.lanes.iter().position(|lane| lane.context == context && lane.driver == driver);
         match known {
             Some(index) => Ok(Lane(index)),
-            None => self.make_lane(driver, context, own.is_some()),
+            None => self.make_lane(driver, device, context, own.is_some()),
         }
     }
 
-    fn make_lane(&mut self, driver: usize, context: Context, is_own: bool) -> Result<Lane, Error> {
-        let index = driver;
+    fn make_lane(
+        &mut self,
+        index: usize,
+        device: u32,
+        context: Context,
+        is_own: bool,
+    ) -> Result<Lane, Error> {
         let driver = &*self.drivers[index];
         let mut kernels = Kernels::sharing(self.loaded.clone());
         let marks = match is_own {
@@ -317,6 +327,7 @@ impl Gpus {
             made_rings: 0,
             kernels,
             memory: driver.vendor().memory(),
+            device_number: device,
             ordered: self.ordered,
             marks,
             queued: 0,
@@ -601,6 +612,11 @@ impl Gpus {
     pub fn import(&mut self, lane: Lane, exported: &Exported) -> Option<usize> {
         let state = &self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
+        if state.marks.is_some() && exported.pid == std::process::id() {
+            // Kernels reach another device only where somebody has seen to it, as opening a handle does.
+            let address = (exported.base + exported.offset) as usize;
+            driver.locate(address).filter(|place| place.device == state.device_number)?;
+        }
         self.imports.get(driver, state.context, exported)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hetccl_core::{Datatype, ReductionOp};
 
@@ -53,6 +53,12 @@ pub struct LoadedKernels(Arc<Mutex<ByName>>);
 type ByName = HashMap<(Context, String), Result<Function, Error>>;
 
 impl LoadedKernels {
+    /// Those of the library's own contexts, which last as long as the process.
+    pub(crate) fn of_own_contexts() -> LoadedKernels {
+        static OWN: OnceLock<LoadedKernels> = OnceLock::new();
+        OWN.get_or_init(LoadedKernels::default).clone()
+    }
+
     /// Loads the kernel of an operation, unless it is here. Where there is none, the work itself will find that out.
     pub fn prepare(
         &self,

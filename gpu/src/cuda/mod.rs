@@ -275,6 +275,10 @@ impl Driver for Cuda {
         Ok(Context(context.expose_provenance()))
     }
 
+    fn has_own_contexts(&self) -> bool {
+        true
+    }
+
     fn own_context(&self, device: u32) -> Result<Option<Context>, Error> {
         let mut own = OWN_CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&(_, context)) = own.iter().find(|(of, _)| *of == device) {
