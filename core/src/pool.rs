@@ -55,10 +55,13 @@ impl<T> Pool<T> {
         self.kept_bytes
     }
 
-    /// Everything kept.
-    pub fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
+    /// Everything kept, with its size in bytes.
+    pub fn drain(&mut self) -> impl Iterator<Item = (T, usize)> + use<T> {
         self.kept_bytes = 0;
-        std::mem::take(&mut self.free).into_iter().flatten()
+        let classes = std::mem::take(&mut self.free).into_iter().enumerate();
+        classes.flat_map(|(class, things)| {
+            things.into_iter().map(move |thing| (thing, SMALLEST_BYTES << class))
+        })
     }
 }
 

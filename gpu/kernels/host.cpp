@@ -4,6 +4,7 @@
 //
 // args[0] points to a HetcclReduceArgs. Every thread of the grid runs, one after the other, and does what it would do on
 // a device; as each reads all its inputs before it writes, and writes where no other reads, the order does not matter.
+#include "hold.h"
 #include "reduce.h"
 
 namespace {

@@ -74,6 +74,62 @@ pub struct Launch<'a> {
     pub argument: &'a [u64],
 }
 
+/// A graph that a stream records instead of running its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The recording's number, the same for all streams that take part in it, never given twice.
+    pub id: u64,
+    /// The graph; the driver's own number.
+    pub graph: usize,
+}
+
+/// A function that a driver calls. It must not call the driver.
+pub type Callback = unsafe extern "C" fn(*mut std::ffi::c_void);
+
+/// What a graph lets the library know.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphHooks {
+    /// Called at each launch of the graph, not in the order of its work.
+    pub launched: Callback,
+    /// Called once, when neither the graph nor anything made of it is there any more.
+    pub gone: Callback,
+    /// Given to both.
+    pub data: usize,
+}
+
+/// Which calls a recording of a graph keeps a thread from making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Those that may wait or allocate, during recordings of any thread (of those that ask for that) and its own.
+    Global,
+    /// The same, during its own.
+    ThreadLocal,
+    /// None: the thread knows that its calls have nothing to do with what is recorded.
+    Relaxed,
+}
+
+/// Lets the calling thread make any call during recordings until it is dropped.
+pub struct Relaxed<'a> {
+    driver: &'a dyn Driver,
+    before: CaptureMode,
+}
+
+impl<'a> Relaxed<'a> {
+    /// From here on.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn new(driver: &'a dyn Driver) -> Result<Relaxed<'a>, Error> {
+        Ok(Relaxed { driver, before: driver.exchange_capture_mode(CaptureMode::Relaxed)? })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        let _ = self.driver.exchange_capture_mode(self.before);
+    }
+}
+
 /// A vendor's driver in this process.
 ///
 /// Calls may come from any thread, with any or no context current there; that is restored. Streams, events, modules and
@@ -151,6 +207,47 @@ pub trait Driver: Send {
         Err(self.unsupported("a device's own context"))
     }
 
+    /// Whether there are [own contexts](Driver::own_context).
+    fn has_own_contexts(&self) -> bool {
+        false
+    }
+
+    /// A context of the library's own on a device, the same for the whole process; `None` where the vendor has no such thing.
+    /// What the program does in its own contexts does not keep this one from working.
+    ///
+    /// # Errors
+    /// [`Error::Call`], such as too little memory.
+    fn own_context(&self, _device: u32) -> Result<Option<Context>, Error> {
+        Ok(None)
+    }
+
+    /// Queues the writing of a value to a 32-bit word in pinned memory, which is seen there after what earlier work wrote.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn write_value(
+        &self,
+        _context: Context,
+        _stream: Stream,
+        _address: usize,
+        _value: u32,
+    ) -> Result<(), Error> {
+        Err(self.unsupported("writing words from a stream"))
+    }
+
+    /// Whether a stream's work so far has gone well.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: it has not.
+    fn check_stream(&self, _context: Context, _stream: Stream) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether kernels can use the host memory at an address: it is pinned.
+    fn is_pinned(&self, _address: usize) -> bool {
+        false
+    }
+
     /// Makes a context the calling thread's for good, for threads of the library's own: drivers answer questions about
     /// addresses only to threads that have one.
     ///
@@ -175,12 +272,51 @@ pub trait Driver: Send {
         Err(self.unsupported("holding a stream"))
     }
 
-    /// Whether a stream records a graph instead of running.
+    /// The graph that a stream records instead of running, if it does.
+    ///
+    /// # Errors
+    /// [`Error::Call`], also for a recording that an earlier error has ended.
+    fn recording(&self, _context: Context, _stream: Stream) -> Result<Option<Recording>, Error> {
+        Err(self.unsupported("graphs"))
+    }
+
+    /// Records into the graph of `stream`, to be done at each of its launches, in this order: writing 1 to the word at
+    /// `ready`, waiting until the word at `done` is 1, writing 0 to that. Both are 32-bit words in pinned memory.
     ///
     /// # Errors
     /// [`Error::Call`].
-    fn is_capturing(&self, _context: Context, _stream: Stream) -> Result<bool, Error> {
-        Err(self.unsupported("graphs"))
+    fn hold_in_graph(
+        &self,
+        _context: Context,
+        _stream: Stream,
+        _ready: usize,
+        _done: usize,
+    ) -> Result<(), Error> {
+        Err(self.unsupported("holding a stream of a graph"))
+    }
+
+    /// Makes ready what [`hold_in_graph`](Driver::hold_in_graph) needs. Slow the first time.
+    ///
+    /// # Errors
+    /// [`Error::NoKernels`], where it takes a kernel, or [`Error::Call`].
+    fn prepare_graphs(&self, _context: Context) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Lets the library know of the launches and the end of a graph that is being recorded.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; nothing will be called then.
+    fn watch(&self, _context: Context, _graph: usize, _hooks: GraphHooks) -> Result<(), Error> {
+        Err(self.unsupported("watching graphs"))
+    }
+
+    /// Sets which calls recordings keep the calling thread from making; what it was before.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    fn exchange_capture_mode(&self, _mode: CaptureMode) -> Result<CaptureMode, Error> {
+        Ok(CaptureMode::Relaxed)
     }
 
     /// Whether everything before a recorded event has finished.

@@ -59,6 +59,14 @@ pub enum Error {
         /// What was wanted.
         what: &'static str,
     },
+    /// Host memory that kernels can't reach.
+    #[error(
+        "host memory at {address:#x} is not pinned, so the device can't use it: allocate it with the driver or register it"
+    )]
+    NotPinned {
+        /// The address.
+        address: usize,
+    },
     /// An address that no driver knows as device memory.
     #[error(
         "address {address:#x} is not device memory (any more): was it freed before the operation ended?"

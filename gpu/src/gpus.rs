@@ -13,12 +13,20 @@ use crate::block::Block;
 use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
-use crate::kernels::{Change, Kernels, LoadedKernels, MapType};
+use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
+use crate::marks::{Mark, Marks, word};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
+use crate::spare;
 use crate::vendor::Vendor;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
+
+/// Looks at a word between two questions about its stream, which writes none when it has failed.
+const LOOKS: u32 = 1 << 14;
+
+/// Addresses that drivers are asked about only once.
+const MOST_RECENT: usize = 32;
 
 /// Rings of a lane. They are pinned memory, and a few fill the way to the host.
 const MOST_RINGS: usize = 4;
@@ -57,8 +65,15 @@ struct LaneState {
     made_rings: usize,
     kernels: Kernels,
     memory: MemoryType,
+    /// The device's number in its driver.
+    device_number: u32,
     /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
     ordered: bool,
+    /// Words that the streams write, where the context is the library's own.
+    marks: Option<Marks>,
+    /// Pieces of work queued on `stream`, and how many of them are known to have finished.
+    queued: u64,
+    finished: u64,
 }
 
 impl LaneState {
@@ -75,7 +90,10 @@ impl LaneState {
 #[derive(Clone, Copy, Debug)]
 struct Active {
     lane: Lane,
-    event: Event,
+    order: Order,
+    mark: Mark,
+    /// Work of the lane's own stream before the event.
+    queued: u64,
 }
 
 /// The drivers of this process, and all work under way. See the [crate documentation](crate).
@@ -87,12 +105,15 @@ pub struct Gpus {
     seen: HashMap<(Vendor, u64), (usize, usize)>,
     /// From the first to behind the last byte of all that was seen: most host memory lies outside.
     seen_span: Range<usize>,
+    /// Addresses that were asked about since [`Gpus::begin_work`]; `None` where nobody calls that.
+    recent: Option<Vec<(usize, Place)>>,
     exports: Exports,
     imports: Imports,
     remote_rings: RemoteRings,
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
+    own_contexts: bool,
     loaded: LoadedKernels,
     /// Device memory in blocks, in use or kept.
     device_bytes: Arc<AtomicUsize>,
@@ -120,11 +141,13 @@ impl Gpus {
             active: Slab::new(),
             seen: HashMap::new(),
             seen_span: 0..0,
+            recent: None,
             exports: Exports::default(),
             imports: Imports::default(),
             remote_rings: RemoteRings::default(),
             keep_bytes,
             ordered: false,
+            own_contexts: false,
             loaded: LoadedKernels::default(),
             device_bytes: Arc::default(),
         }
@@ -141,6 +164,38 @@ impl Gpus {
     pub fn ordered_by_caller(mut self) -> Gpus {
         self.ordered = true;
         self
+    }
+
+    /// All work is done in contexts of the library's own, where the vendor has such, and copies are kernels: what the program
+    /// does in its contexts, such as loading code while a stream waits for the library, does not hold it up.
+    #[must_use]
+    pub fn in_own_contexts(mut self) -> Gpus {
+        self.own_contexts = true;
+        if self.drivers.iter().all(|driver| driver.has_own_contexts()) {
+            self.loaded = LoadedKernels::of_own_contexts();
+        }
+        self
+    }
+
+    /// The lane of a device of the first driver.
+    ///
+    /// # Errors
+    /// No driver, or a failed call.
+    pub fn lane_on(&mut self, device: u32) -> Result<Lane, Error> {
+        let driver = self.drivers.first().ok_or(Error::NotDevice { address: 0 })?;
+        let context = driver.context(device)?;
+        self.lane_in(0, device, context)
+    }
+
+    /// The context that a lane works in.
+    pub fn context(&self, lane: Lane) -> Context {
+        self.lanes[lane.0].context
+    }
+
+    /// Places that are asked about from here on stay where they are until this is called again: drivers need not be asked
+    /// more than once.
+    pub fn begin_work(&mut self) {
+        self.recent.get_or_insert_default().clear();
     }
 
     /// Kernels that other threads load as well.
@@ -160,11 +215,16 @@ impl Gpus {
 
     /// Where an address lives; `None` for host memory.
     ///
-    /// The drivers are asked each time, with one call, because memory may have been freed and its addresses used again.
+    /// The drivers are asked each time, with one call, because memory may have been freed and its addresses used again,
+    /// unless the caller has said that it isn't ([`Gpus::begin_work`]).
     ///
     /// # Errors
     /// [`Error::NotDevice`] for an address that was device memory, is no longer, and can't be read.
     pub fn locate(&mut self, address: usize) -> Result<Option<Place>, Error> {
+        let recent = self.recent.iter().flatten().find(|(of, _)| *of == address);
+        if let Some((_, place)) = recent {
+            return Ok(Some(*place));
+        }
         let found = self.drivers.iter().find_map(|d| d.locate(address).map(|p| (d.vendor(), p)));
         let Some((vendor, place)) = found else {
             return if self.was_device(address) && !readable(address) {
@@ -175,6 +235,9 @@ impl Gpus {
         };
         if !self.seen.contains_key(&(vendor, place.allocation)) {
             self.remember(vendor, &place, address);
+        }
+        if let Some(recent) = self.recent.as_mut().filter(|recent| recent.len() < MOST_RECENT) {
+            recent.push((address, place));
         }
         Ok(Some(place))
     }
@@ -214,35 +277,61 @@ impl Gpus {
         let address = region.address.0;
         let place = self.locate(address)?.ok_or(Error::NotDevice { address })?;
         let vendor = Vendor::of(place.memory);
-        let known = self.lanes.iter().position(|lane| {
-            lane.context == place.context && Some(self.drivers[lane.driver].vendor()) == vendor
-        });
-        if let Some(index) = known {
-            return Ok(Lane(index));
-        }
         let driver = self
             .drivers
             .iter()
             .position(|d| Some(d.vendor()) == vendor)
             .ok_or(Error::NotDevice { address })?;
-        let context = place.context;
-        let stream = || self.drivers[driver].stream(context);
-        let (stream, to_host, from_host) = (stream()?, stream()?, stream()?);
-        let memory = self.drivers[driver].vendor().memory();
+        self.lane_in(driver, place.device, place.context)
+    }
+
+    /// The lane for a device's memory that belongs to a context.
+    fn lane_in(&mut self, driver: usize, device: u32, context: Context) -> Result<Lane, Error> {
+        let own = if self.own_contexts { self.drivers[driver].own_context(device)? } else { None };
+        let context = own.unwrap_or(context);
+        let known =
+            self.lanes.iter().position(|lane| lane.context == context && lane.driver == driver);
+        match known {
+            Some(index) => Ok(Lane(index)),
+            None => self.make_lane(driver, device, context, own.is_some()),
+        }
+    }
+
+    fn make_lane(
+        &mut self,
+        index: usize,
+        device: u32,
+        context: Context,
+        is_own: bool,
+    ) -> Result<Lane, Error> {
+        let driver = &*self.drivers[index];
+        let mut kernels = Kernels::sharing(self.loaded.clone());
+        let marks = match is_own {
+            true => {
+                // Copies are kernels here.
+                kernels.copy_function(driver, context)?;
+                Some(Marks::new(driver, context)?)
+            }
+            false => None,
+        };
         self.lanes.push(LaneState {
-            driver,
+            driver: index,
             context,
-            stream,
+            stream: driver.stream(context)?,
             idle_events: Vec::new(),
-            to_host,
-            from_host,
+            to_host: driver.stream(context)?,
+            from_host: driver.stream(context)?,
             pinned: Pool::default(),
             device: Pool::default(),
             rings: Vec::new(),
             made_rings: 0,
-            kernels: Kernels::sharing(self.loaded.clone()),
-            memory,
+            kernels,
+            memory: driver.vendor().memory(),
+            device_number: device,
             ordered: self.ordered,
+            marks,
+            queued: 0,
+            finished: 0,
         });
         Ok(Lane(self.lanes.len() - 1))
     }
@@ -275,23 +364,41 @@ impl Gpus {
         into: Region,
     ) -> Result<(), Error> {
         debug_assert_eq!(from.len_bytes, into.len_bytes);
-        let state = &self.lanes[lane.0];
+        let state = &mut self.lanes[lane.0];
         let stream = state.stream(order);
-        let driver = &self.drivers[state.driver];
+        state.queued += u64::from(stream == state.stream);
+        let driver = &*self.drivers[state.driver];
+        if state.marks.is_some() {
+            for host in [from, into].into_iter().filter(|end| end.memory == MemoryType::Host) {
+                if !driver.is_pinned(host.address.0) {
+                    return Err(Error::NotPinned { address: host.address.0 });
+                }
+            }
+            let place = (state.context, stream);
+            let (from, into, len_bytes) = (from.address.0, into.address.0, from.len_bytes);
+            return state.kernels.copy(driver, place, from, into, len_bytes);
+        }
         driver.copy(state.context, stream, from.address.0, into.address.0, from.len_bytes)
     }
 
     /// Lets later work of [`Order::Own`] wait for what the program has queued so far, on the default stream and on
-    /// streams ordered with it. The handle says when that has finished.
+    /// streams ordered with it. The handle says when that has finished; none where it has, which is known where the caller
+    /// orders its work with the program's and nothing of its own is under way.
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn after_application(&mut self, lane: Lane) -> Result<Handle, Error> {
-        let handle = self.mark(lane, Order::AfterApplication)?;
-        let Active { event, .. } = self.active[handle.0 as usize];
+    pub fn after_application(&mut self, lane: Lane) -> Result<Option<Handle>, Error> {
         let state = &self.lanes[lane.0];
-        self.drivers[state.driver].wait(state.context, state.stream, event)?;
-        Ok(handle)
+        if state.ordered {
+            let busy = state.queued != state.finished;
+            return busy.then(|| self.mark(lane, Order::Own)).transpose();
+        }
+        let handle = self.mark(lane, Order::AfterApplication)?;
+        let state = &self.lanes[lane.0];
+        if let Mark::Event(event) = self.active[handle.0 as usize].mark {
+            self.drivers[state.driver].wait(state.context, state.stream, event)?;
+        }
+        Ok(Some(handle))
     }
 
     fn idle_event(&mut self, lane: Lane) -> Result<Event, Error> {
@@ -307,10 +414,20 @@ impl Gpus {
     /// # Errors
     /// [`Error::Call`].
     pub fn mark(&mut self, lane: Lane, order: Order) -> Result<Handle, Error> {
-        let event = self.idle_event(lane)?;
+        let mark = match &mut self.lanes[lane.0].marks {
+            Some(marks) => marks.next(order),
+            None => Mark::Event(self.idle_event(lane)?),
+        };
         let state = &self.lanes[lane.0];
-        self.drivers[state.driver].record(state.context, event, state.stream(order))?;
-        Ok(Handle(self.active.insert(Active { lane, event }) as u64))
+        let (driver, stream) = (&self.drivers[state.driver], state.stream(order));
+        match mark {
+            Mark::Event(event) => driver.record(state.context, event, stream)?,
+            Mark::Word { address, value, .. } => {
+                driver.write_value(state.context, stream, address, value)?;
+            }
+        }
+        let queued = if stream == state.stream { state.queued } else { 0 };
+        Ok(Handle(self.active.insert(Active { lane, order, mark, queued }) as u64))
     }
 
     /// Whether started work has finished. After `Ok(true)` or an error the handle is gone.
@@ -319,13 +436,29 @@ impl Gpus {
     /// [`Error::Call`]: the work, or work before it on the same device, failed.
     pub fn test(&mut self, handle: Handle) -> Result<bool, Error> {
         let index = handle.0 as usize;
-        let Some(&Active { lane, event }) = self.active.get(index) else {
+        let Some(Active { lane, order, mark, queued }) = self.active.get_mut(index) else {
             return Ok(true);
         };
         let state = &mut self.lanes[lane.0];
-        let finished = self.drivers[state.driver].finished(state.context, event);
+        let driver = &self.drivers[state.driver];
+        let finished = match mark {
+            Mark::Event(event) => driver.finished(state.context, *event),
+            Mark::Word { address, value, looks } => {
+                let seen = word(*address).load(Ordering::Acquire);
+                *looks = (*looks + 1) % LOOKS;
+                match seen.wrapping_sub(*value) as i32 >= 0 {
+                    false if *looks == 0 => {
+                        driver.check_stream(state.context, state.stream(*order)).map(|()| false)
+                    }
+                    there => Ok(there),
+                }
+            }
+        };
         if !matches!(finished, Ok(false)) {
-            state.idle_events.push(event);
+            state.finished = state.finished.max(*queued);
+            if let Mark::Event(event) = mark {
+                state.idle_events.push(*event);
+            }
             self.active.remove(index);
         }
         finished
@@ -373,7 +506,9 @@ impl Gpus {
         count: usize,
     ) -> Result<Handle, Error> {
         let inputs = [left.address.0, right.address.0];
-        self.queue_reduce(lane, reduction, &inputs, into.address.0, count)?;
+        let (op, datatype) = reduction;
+        let fold = Fold { op, datatype, divisor: None };
+        self.queue_reduce(lane, fold, &inputs, into.address.0, count)?;
         self.mark(lane, Order::Own)
     }
 
@@ -385,7 +520,7 @@ impl Gpus {
     pub fn queue_reduce(
         &mut self,
         lane: Lane,
-        reduction: (ReductionOp, Datatype),
+        fold: Fold,
         inputs: &[usize],
         into: usize,
         count: usize,
@@ -393,7 +528,8 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         let place = (state.context, state.stream);
-        state.kernels.launch(driver, place, reduction, inputs, into, count)
+        state.queued += 1;
+        state.kernels.launch(driver, place, fold, inputs, into, count)
     }
 
     /// Host memory that the lane's device copies from and to at full speed.
@@ -403,7 +539,9 @@ impl Gpus {
     pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
         let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
         let state = &mut self.lanes[lane.0];
-        let address = match state.pinned.take(len_bytes) {
+        let kept =
+            state.pinned.take(len_bytes).or_else(|| spare::take(state.context, true, len_bytes));
+        let address = match kept {
             Some(address) => address,
             None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
         };
@@ -420,7 +558,10 @@ impl Gpus {
         let address = match state.device.take(len_bytes) {
             Some(address) => address,
             None => {
-                let address = self.drivers[state.driver].allocate(state.context, len_bytes)?;
+                let address = match spare::take(state.context, false, len_bytes) {
+                    Some(address) => address,
+                    None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
+                };
                 self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
                 address
             }
@@ -436,12 +577,20 @@ impl Gpus {
         if pool.put(block.address, block.len_bytes, self.keep_bytes).is_ok() {
             return;
         }
+        if !pinned {
+            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
+        }
+        if state.marks.is_some() {
+            return spare::put(state.context, pinned, block.address, block.len_bytes);
+        }
         let driver = &self.drivers[state.driver];
+        if let Some(recent) = &mut self.recent {
+            recent.clear();
+        }
         if pinned {
             driver.free_pinned(state.context, block.address);
         } else {
             driver.free(state.context, block.address);
-            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
     }
 
@@ -463,6 +612,11 @@ impl Gpus {
     pub fn import(&mut self, lane: Lane, exported: &Exported) -> Option<usize> {
         let state = &self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
+        if state.marks.is_some() && exported.pid == std::process::id() {
+            // Kernels reach another device only where somebody has seen to it, as opening a handle does.
+            let address = (exported.base + exported.offset) as usize;
+            driver.locate(address).filter(|place| place.device == state.device_number)?;
+        }
         self.imports.get(driver, state.context, exported)
     }
 
@@ -555,6 +709,7 @@ impl Gpus {
         let state = &mut self.lanes[lane.0];
         let driver = &*self.drivers[state.driver];
         let place = (state.context, state.stream);
+        state.queued += 1;
         state.kernels.map(driver, place, (change, datatype), from, into, count)
     }
 }
@@ -571,12 +726,20 @@ impl Drop for Gpus {
             for ring in state.rings.drain(..) {
                 ring.unpin(&**driver, state.context);
             }
-            for address in state.pinned.drain() {
-                driver.free_pinned(state.context, address);
+            let (pinned, device) = (state.pinned.drain(), state.device.drain());
+            if let Some(marks) = &mut state.marks {
+                let streams = [state.stream, state.to_host, state.from_host];
+                // What is still written to is lost.
+                if !marks.wait(&**driver, state.context, streams) {
+                    continue;
+                }
+                marks.give_back(state.context);
+                pinned.for_each(|(address, len)| spare::put(state.context, true, address, len));
+                device.for_each(|(address, len)| spare::put(state.context, false, address, len));
+                continue;
             }
-            for address in state.device.drain() {
-                driver.free(state.context, address);
-            }
+            pinned.for_each(|(address, _)| driver.free_pinned(state.context, address));
+            device.for_each(|(address, _)| driver.free(state.context, address));
         }
     }
 }

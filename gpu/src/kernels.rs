@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hetccl_core::{Datatype, ReductionOp};
 
@@ -19,6 +19,20 @@ const BLOCK_BYTES: usize = 32 << 10;
 
 /// Most inputs of one launch.
 pub const MOST_INPUTS: usize = 8;
+
+/// The kernel that copies bytes.
+const COPY: &str = "hetccl_copy";
+
+/// What a kernel makes of several inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Between two elements.
+    pub op: ReductionOp,
+    /// Of the elements.
+    pub datatype: Datatype,
+    /// What a sum is divided by in the end.
+    pub divisor: Option<u64>,
+}
 
 /// What a kernel does to each element of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +53,12 @@ pub struct LoadedKernels(Arc<Mutex<ByName>>);
 type ByName = HashMap<(Context, String), Result<Function, Error>>;
 
 impl LoadedKernels {
+    /// Those of the library's own contexts, which last as long as the process.
+    pub(crate) fn of_own_contexts() -> LoadedKernels {
+        static OWN: OnceLock<LoadedKernels> = OnceLock::new();
+        OWN.get_or_init(LoadedKernels::default).clone()
+    }
+
     /// Loads the kernel of an operation, unless it is here. Where there is none, the work itself will find that out.
     pub fn prepare(
         &self,
@@ -114,6 +134,7 @@ pub(crate) struct Kernels {
     loaded: LoadedKernels,
     functions: HashMap<(ReductionOp, Datatype), Result<Function, Error>>,
     changes: HashMap<(&'static str, MapType), Result<Function, Error>>,
+    copy: Option<Result<Function, Error>>,
 }
 
 impl Kernels {
@@ -122,8 +143,8 @@ impl Kernels {
         Kernels { loaded, ..Kernels::default() }
     }
 
-    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements. `into` may be one of the first
-    /// [`MOST_INPUTS`] inputs.
+    /// Queues `into = inputs[0] op inputs[1] op ...` over `count` elements; a sum is divided by a number where there is one.
+    /// `into` may be one of the first [`MOST_INPUTS`] inputs.
     ///
     /// # Errors
     /// No kernels, or a failed call.
@@ -131,24 +152,32 @@ impl Kernels {
         &mut self,
         driver: &dyn Driver,
         (context, stream): (Context, Stream),
-        (op, datatype): (ReductionOp, Datatype),
+        Fold { op, datatype, divisor }: Fold,
         inputs: &[usize],
         into: usize,
         count: usize,
     ) -> Result<(), Error> {
         let function = self.function(driver, context, op, datatype)?;
+        let last_function = match divisor {
+            Some(by) => self.change(driver, context, Change::Divide(by), datatype.into())?,
+            None => function,
+        };
         let bytes = count * datatype.size_bytes();
         let blocks = bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32;
-        let launch = |inputs: &[usize]| {
-            let argument = &argument(inputs, into, count);
+        let launch = |inputs: &[usize], is_last: bool| {
+            let function = if is_last { last_function } else { function };
+            let mut argument = argument(inputs, into, count);
+            argument[11] = divisor.unwrap_or(0);
+            let argument = &argument;
             driver.launch(context, stream, &Launch { function, blocks, threads: THREADS, argument })
         };
         let (first, rest) = inputs.split_at(inputs.len().min(MOST_INPUTS));
-        launch(first)?;
-        for more in rest.chunks(MOST_INPUTS - 1) {
+        launch(first, rest.is_empty())?;
+        let mut rest = rest.chunks(MOST_INPUTS - 1).peekable();
+        while let Some(more) = rest.next() {
             let mut inputs = vec![into];
             inputs.extend_from_slice(more);
-            launch(&inputs)?;
+            launch(&inputs, rest.peek().is_none())?;
         }
         Ok(())
     }
@@ -175,6 +204,34 @@ impl Kernels {
         let launch =
             Launch { function, blocks: blocks as u32, threads: THREADS, argument: &argument };
         driver.launch(context, stream, &launch)
+    }
+
+    /// Queues a copy of `len_bytes` between any memory that the device reaches.
+    ///
+    /// # Errors
+    /// No kernels, or a failed call.
+    pub(crate) fn copy(
+        &mut self,
+        driver: &dyn Driver,
+        (context, stream): (Context, Stream),
+        from: usize,
+        into: usize,
+        len_bytes: usize,
+    ) -> Result<(), Error> {
+        let function = self.copy_function(driver, context)?;
+        let blocks = len_bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32;
+        let argument = &argument(&[from], into, len_bytes);
+        driver.launch(context, stream, &Launch { function, blocks, threads: THREADS, argument })
+    }
+
+    /// The kernel of copies, loaded at its first use.
+    pub(crate) fn copy_function(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+    ) -> Result<Function, Error> {
+        let load = || self.loaded.get(driver, context, COPY.to_owned());
+        self.copy.get_or_insert_with(load).clone()
     }
 
     /// The kernel of a change, loaded at its first use.

@@ -22,18 +22,20 @@ mod hip;
 mod ipc;
 mod kernels;
 mod level_zero;
+mod marks;
 mod ring;
+mod spare;
 mod vendor;
 
 pub use block::Block;
 pub use ccl::{CclError, VendorCcl, version_text};
 pub use driver::{
-    Context, DeviceInfo, Driver, Event, Function, IPC_HANDLE_BYTES, IpcHandle, Launch, Place,
-    Stream,
+    Callback, CaptureMode, Context, DeviceInfo, Driver, Event, Function, GraphHooks,
+    IPC_HANDLE_BYTES, IpcHandle, Launch, Place, Recording, Relaxed, Stream,
 };
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order, device_number};
 pub use ipc::{Exported, host_id};
-pub use kernels::{Change, LoadedKernels, MOST_INPUTS, MapType};
+pub use kernels::{Change, Fold, LoadedKernels, MOST_INPUTS, MapType};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};
 pub use vendor::Vendor;

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hetccl_runtime::gpu::{Context, Driver, Stream};
+use hetccl_runtime::gpu::{Context, Driver, Relaxed, Stream};
 
 use crate::abi::{Code, CommHandle};
 use crate::delegate::Handle;
 use crate::engine::{Command, Shared, Task};
+use crate::graph::{self, Recorder};
 use crate::operation::{Reduce, Work};
 use crate::order::{SLOTS, Words};
 use crate::weights::Weights;
@@ -49,6 +50,7 @@ pub(crate) struct Live {
     pub(crate) device_bytes: Arc<AtomicUsize>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     queue: Mutex<Queue>,
+    recorder: Mutex<Recorder>,
     /// Operations that the program made, from number 5 on.
     pub(crate) operations: Mutex<Vec<Option<(Reduce, i32)>>>,
 }
@@ -90,25 +92,31 @@ impl Live {
                 slot: 0,
                 used: std::collections::VecDeque::new(),
             }),
+            recorder: Mutex::default(),
             operations: Mutex::default(),
         }
     }
 
     /// Loads the kernels of works. A group does so for all its communicators before any stream is held back.
-    pub(crate) fn load_kernels(&self, context: Context, works: &[Work]) {
-        self.load(&lock(&self.queue), context, works);
-    }
-
-    fn load(&self, queue: &Queue, context: Context, works: &[Work]) {
-        for work in works {
-            work.load_kernels(&*queue.driver, context, &self.shared.kernels);
-        }
-    }
-
-    /// Queues a task: the streams are held back until it has ended.
     ///
     /// # Errors
-    /// Of the driver; a stream that records a graph.
+    /// Of the driver.
+    pub(crate) fn load_kernels(&self, works: &[Work]) -> Result<(), Failure> {
+        self.load(&lock(&self.queue), works)
+    }
+
+    fn load(&self, queue: &Queue, works: &[Work]) -> Result<(), Failure> {
+        let _relaxed = Relaxed::new(&*queue.driver)?;
+        for work in works {
+            work.load_kernels(&*queue.driver, self.shared.context, &self.shared.kernels);
+        }
+        Ok(())
+    }
+
+    /// Queues a task: the streams are held back until it has ended. Streams that record a graph have it in there.
+    ///
+    /// # Errors
+    /// Of the driver; streams of which some record.
     pub(crate) fn queue(
         &self,
         context: Context,
@@ -116,14 +124,11 @@ impl Live {
         works: Vec<Work>,
     ) -> Result<(), Failure> {
         let mut queue = lock(&self.queue);
-        for &stream in streams {
-            if queue.driver.is_capturing(context, Stream(stream))? {
-                return Err(Failure::usage(
-                    "the stream records a graph: collectives in graphs are not there yet; run them outside",
-                ));
-            }
+        self.load(&queue, &works)?;
+        if let Some(recording) = graph::recording(&*queue.driver, context, streams)? {
+            let place = (&*queue.driver, context);
+            return lock(&self.recorder).record(place, &self.shared, recording, streams, works);
         }
-        self.load(&queue, context, &works);
         let number = queue.last.wrapping_add(1);
         let words = &self.shared.words;
         let mut slots = Vec::with_capacity(streams.len());

@@ -55,7 +55,7 @@ pub(crate) fn end() -> Result<(), Failure> {
     }
     make_all(group.making)?;
     for Queued { comm, works, .. } in &group.queued {
-        comm.working()?.load_kernels(comm.device.context, works);
+        comm.working()?.load_kernels(works)?;
     }
     group.queued.into_iter().try_for_each(queue)
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hetccl_core::topology::{self, Identity};
-use hetccl_core::{Address, Datatype, Group, Rank, ReductionOp, Region};
-use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Vendor};
+use hetccl_core::{Datatype, Group, Rank, ReductionOp};
+use hetccl_runtime::gpu::{self, Change, Context, Driver, Gpus, Vendor};
 use hetccl_runtime::{Communicator, HierarchyChoice, MessageCounts, Process, Settings, Wire};
 
 use crate::abi::{Code, Element, UniqueId};
@@ -24,9 +24,8 @@ use crate::weights::Weights;
 use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 2;
+const WIRE_VERSION: u32 = 3;
 const MOST_ADDRESSES: usize = 8;
-const WARM_BYTES: usize = 256;
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +97,8 @@ impl Card {
         Identity { node, vendor: maker, device: self.device }
     }
 
-    /// Where a rank with the card `from` finds this one, the nearest first.
-    fn places(&self, from: &Card) -> Vec<SocketAddr> {
+    /// Where a rank with the card `from` finds this one, the nearest first, and whether it is on the same host.
+    fn places(&self, from: &Card) -> (Vec<SocketAddr>, bool) {
         let near = self.host == from.host && self.network == from.network;
         let mut ips: Vec<Ipv4Addr> = self
             .addresses
@@ -108,7 +107,7 @@ impl Card {
             .map(|&bits| Ipv4Addr::from_bits(bits))
             .collect();
         ips.sort_by_key(|ip| ip.is_loopback() != near);
-        ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect()
+        (ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect(), near)
     }
 }
 
@@ -274,11 +273,12 @@ pub(crate) fn start(
         settings::tell_ignored();
     }
     let settings = Settings { hierarchy: hierarchy()?, ..Settings::default() };
-    let gpus =
-        Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
+    let gpus = Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes)
+        .ordered_by_caller()
+        .in_own_contexts();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
     process.use_gpus(gpus);
-    warm(&*driver, device, &mut process)?;
+    let context = warm(&*driver, device, &mut process)?;
     let (wire, link) = if size == 1 {
         (Wire::Alone, None)
     } else {
@@ -295,18 +295,18 @@ pub(crate) fn start(
         log::line(Level::Info, &format!("rank {rank} of {size}: {}", groups_text(hierarchy)));
     }
     let words = Words::new(&*driver, device.context)?;
-    let shared = Arc::new(Shared::new(words, process.gpus().loaded_kernels()));
+    let shared = Arc::new(Shared::new(words, context, process.gpus().loaded_kernels()));
     let device_bytes = process.gpus().device_bytes();
     let engine = Engine {
         shared: shared.clone(),
         process,
         communicator,
-        context: device.context,
         link,
         rank,
         size,
         messages: MessageCounts::of_program(),
         own_messages: MessageCounts::of_front_end(),
+        declined_in_a_row: 0,
     };
     let thread = std::thread::Builder::new()
         .name(format!("hetccl-{rank}"))
@@ -357,31 +357,28 @@ fn groups_text(hierarchy: &topology::Hierarchy) -> String {
     format!("vendor groups of {} ranks on {nodes} nodes", groups.join(" and "))
 }
 
-/// Makes ready what the first collective would otherwise make while streams are held back: the library's own stream, and
-/// the kernels of the usual types. A driver may wait for all streams while it loads a kernel.
-fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<(), Failure> {
+/// Makes ready what the first collective would otherwise make while streams are held back: the library's own context and
+/// streams, and the kernels of the usual types. Returns the context.
+fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<Context, Failure> {
     const USUAL: [Datatype; 4] =
         [Datatype::Float32, Datatype::Bfloat16, Datatype::Float16, Datatype::Float64];
     driver.adopt(device.context)?;
-    let address = driver.allocate(device.context, WARM_BYTES)?;
-    let memory = driver.vendor().memory();
-    let region = Region { address: Address(address), len_bytes: WARM_BYTES, memory };
+    // Where there is no kernel for it, recording a call in a graph says so.
+    let _ = driver.prepare_graphs(device.context);
     let gpus = process.gpus();
-    let made = gpus.lane(region).map(|lane| {
-        for element in [Element::Float8e4m3, Element::Float8e5m2] {
-            for change in [Change::Divide(1), Change::Multiply(1)] {
-                let _ = gpus.can_map(lane, change, element.mapped());
-            }
+    let lane = gpus.lane_on(device.number)?;
+    for element in [Element::Float8e4m3, Element::Float8e5m2] {
+        for change in [Change::Divide(1), Change::Multiply(1)] {
+            let _ = gpus.can_map(lane, change, element.mapped());
         }
-        for datatype in USUAL {
-            // Where there are no kernels, the host reduces.
-            if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
-                let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
-            }
+    }
+    for datatype in USUAL {
+        // Where there are no kernels, the host reduces.
+        if gpus.can_reduce(lane, ReductionOp::Sum, datatype) {
+            let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
         }
-    });
-    driver.free(device.context, address);
-    Ok(made?)
+    }
+    Ok(gpus.context(lane))
 }
 
 #[cfg(test)]
@@ -412,7 +409,7 @@ mod tests {
             weight: 5,
         };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
-        assert!(card.places(&card)[0].ip().is_loopback());
-        assert!(!card.places(&Card { host: 9, ..card })[0].ip().is_loopback());
+        assert!(card.places(&card).0[0].ip().is_loopback());
+        assert!(!card.places(&Card { host: 9, ..card }).0[0].ip().is_loopback());
     }
 }

@@ -6,6 +6,7 @@
 //! comm.rs      communicators and their handles
 //! init.rs      making them: ranks meet, tell each other what they are, and start an engine
 //! group.rs     what a thread has said between ncclGroupStart and ncclGroupEnd
+//! graph.rs     calls on streams that record a graph; engine/replay.rs runs them at each launch
 //! order.rs     words in pinned memory that streams write and wait for
 //! engine/      one thread per communicator, which owns the runtime's process and runs tasks in order
 //! mesh/        messages between ranks over sockets
@@ -24,6 +25,7 @@ mod engine;
 pub mod entry;
 pub mod exports;
 mod failure;
+mod graph;
 mod group;
 mod init;
 mod log;

@@ -62,6 +62,8 @@ pub(crate) struct Prepared {
     pub(crate) fill_output: bool,
     /// The result lies in a temporary block and goes here at the end.
     pub(crate) move_to: Option<Region>,
+    /// Rank 0 can make the average of the sum, where it does the work of all; `before` and `after` are for where it doesn't.
+    pub(crate) average: bool,
     /// Done to the input before.
     pub(crate) before: Option<Scale>,
     /// Done to the output after.
@@ -175,6 +177,7 @@ impl CollectiveWork {
             output,
             fill_output: in_place && self.collective != Collective::Scatter,
             move_to: None,
+            average: false,
             before: None,
             after: None,
             temporary: None,
@@ -218,6 +221,7 @@ impl CollectiveWork {
             Element::Core(datatype) => datatype == hetccl_core::Datatype::Float16,
             _ => true,
         };
+        prepared.average = matches!((reduce, self.element), (Reduce::Average, Element::Core(_)));
         match reduce {
             Reduce::Plain(_) => return Ok(()),
             // Half-precision and fp8 sums overflow soon, so each contribution is divided.

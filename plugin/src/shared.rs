@@ -497,6 +497,7 @@ fn over_the_wire(
         input,
         output,
         fill_output: false,
+        average: false,
         mode: Mode::Blocking,
     };
     // SAFETY: the callers' buffers outlive this call, which waits for the end.

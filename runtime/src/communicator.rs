@@ -134,6 +134,11 @@ impl Communicator {
         self
     }
 
+    /// Whether all ranks use one device, and rank 0 may do the work of all.
+    pub fn is_one_device(&self) -> bool {
+        self.one_device
+    }
+
     /// Lets rank 0 do the work of all: every rank has the same one device. All ranks must say so, or none.
     #[must_use]
     pub fn with_one_device(mut self, one_device: bool) -> Communicator {

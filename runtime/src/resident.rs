@@ -38,7 +38,7 @@ impl Resident {
             bytes => Some(gpus.take_device(lane, bytes)?),
         };
         match gpus.after_application(lane) {
-            Ok(before) => Ok(Resident { scratch, before: Some(before) }),
+            Ok(before) => Ok(Resident { scratch, before }),
             Err(error) => {
                 if let Some(block) = scratch {
                     gpus.put(block);

@@ -79,7 +79,7 @@ impl Staging {
         }
         if let (Some(mirror), false) = (&self.output, fill_output) {
             // The program may still read or write the output; the result comes after that.
-            self.under_way.push(gpus.after_application(mirror.lane)?);
+            self.under_way.extend(gpus.after_application(mirror.lane)?);
         }
         Ok(())
     }

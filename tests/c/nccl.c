@@ -369,6 +369,36 @@ static void in_order(size_t count)
     for (int i = 0; i < local; ++i) compare(&ranks[i], "three in a row", ncclFloat64, ranks[i].recv, count, three_times, 0);
 }
 
+/* While collectives are pending, the program's thread does what makes a driver wait for all streams and keep other threads'
+ * calls in its context waiting: it loads code, frees memory, and copies to memory that is not pinned. */
+static void program_in_the_driver(size_t count)
+{
+    void *library = on_cuda ? cuda.library : hip.library, *module = NULL, *memory = device_alloc(64);
+    int (*load)(void **, const void *) = NULL, (*copy_on_cuda)(void *, unsigned long long, size_t, stream_t) = NULL;
+    int (*copy_on_hip)(void *, const void *, size_t, int, stream_t) = NULL;
+    *(void **) &load = find(library, on_cuda ? "cuModuleLoadData" : "hipModuleLoadData");
+    if (on_cuda) *(void **) &copy_on_cuda = find(library, "cuMemcpyDtoHAsync_v2");
+    else *(void **) &copy_on_hip = find(library, "hipMemcpyAsync");
+    prepare(ncclFloat32, count);
+    for (int round = 0; round < 3; ++round) {
+        if (0 == ranks[0].rank && 1 == local) usleep(10000);
+        NCCL(ncclGroupStart());
+        for (int e = 0; e < local; ++e) NCCL(ncclAllReduce(ranks[e].send, ranks[e].recv, count, ncclFloat32, ncclAvg, ranks[e].comm, ranks[e].stream));
+        NCCL(ncclGroupEnd());
+        void *from = ranks[0].recv;
+        if (0 == round) must("module load", load(&module, "// kernels from elsewhere"));
+        if (1 == round) device_free(memory);
+        if (2 == round) {
+            size_t bytes = count * 4;
+            must("copy", on_cuda ? copy_on_cuda(host, (uintptr_t) from, bytes, ranks[0].stream) : copy_on_hip(host, from, bytes, 2, ranks[0].stream));
+        }
+        synchronize();
+        for (int i = 0; i < local; ++i) compare(&ranks[i], "allreduce while the program is in the driver", ncclFloat32, ranks[i].recv, count, reduced, ncclAvg);
+    }
+}
+
+#include "nccl_graphs.h"
+
 static void questions(void)
 {
     for (int i = 0; i < local; ++i) {
@@ -512,8 +542,14 @@ static void parts(size_t count)
 static void aborts(void)
 {
     struct timespec begun, ended;
+    graph_t executables[MOST];
+    RECORD(executables, {
+        NCCL(ncclAllReduce(r->send, r->recv, 1, ncclFloat32, ncclSum, r->comm, r->stream));
+        NCCL(ncclBcast(r->recv, 1, ncclFloat32, 0, r->comm, r->stream));
+    });
     for (int i = 0; i < local; ++i) {
         if (0 == ranks[i].rank && ranks[i].size > 1) {
+            must("launch", graph_launch(executables[i], ranks[i].stream));
             NCCL(ncclAllReduce(ranks[i].send, ranks[i].recv, 1, ncclFloat32, ncclSum, ranks[i].comm, ranks[i].stream));
             usleep(20000);
             if (0 == stream_query(ranks[i].stream)) exit(10);
@@ -528,6 +564,7 @@ static void aborts(void)
         nccl("a freed communicator", ncclAllReduce(ranks[i].send, ranks[i].recv, 1, ncclFloat32, ncclSum, ranks[i].comm, ranks[i].stream), ncclInvalidArgument);
         ok(ranks[i].rank, "abort");
     }
+    destroy(executables);
 }
 
 int main(int argc, char **argv)
@@ -580,6 +617,8 @@ int main(int argc, char **argv)
     reductions(count);
     movements(count);
     in_order(count);
+    program_in_the_driver(count);
+    graphs(count);
     wrong_arguments();
     parts(count);
     aborts();

@@ -6,12 +6,14 @@ mod ptx;
 mod result;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream,
+    CaptureMode, Context, DeviceInfo, Driver, Event, Function, GraphHooks, IpcHandle, Launch,
+    Place, Recording, Stream,
 };
 use crate::error::Error;
 use crate::foreign::{pointer, text};
@@ -74,6 +76,9 @@ impl Cuda {
     }
 }
 
+/// The library's own contexts, by device.
+static OWN_CONTEXTS: Mutex<Vec<(u32, Context)>> = Mutex::new(Vec::new());
+
 /// Makes a context current until dropped; then the one before is again.
 struct Current;
 
@@ -91,6 +96,47 @@ impl Drop for Current {
         // SAFETY: a place for the result. There is something to pop: this value pushed it.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
     }
+}
+
+/// One of a stream's operations on a word of memory.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write,
+    /// Until it is at least that; the difference counts, so numbers may go round.
+    Wait,
+}
+
+/// Queues operations on words of memory: what to do, address, value.
+fn batch<const LEN: usize>(
+    context: Context,
+    stream: Stream,
+    steps: [(Step, usize, u32); LEN],
+) -> Result<(), Error> {
+    use sys::CUstreamBatchMemOpType as Type;
+    let _current = Current::new(context)?;
+    let mut operations = steps.map(|(step, address, value)| {
+        // SAFETY: all zeroes is a value of this union of plain data; the fields begin alike.
+        unsafe {
+            let mut operation: sys::CUstreamBatchMemOpParams = std::mem::zeroed();
+            match step {
+                Step::Write => {
+                    operation.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+                    operation.writeValue.address = address as u64;
+                    operation.writeValue.__bindgen_anon_1.value = value;
+                }
+                Step::Wait => {
+                    operation.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_32;
+                    operation.waitValue.address = address as u64;
+                    operation.waitValue.__bindgen_anon_1.value = value;
+                }
+            }
+            operation
+        }
+    });
+    // SAFETY: complete operations; the caller vouches for the words (see the trait).
+    check("cuStreamBatchMemOp", unsafe {
+        sys::cuStreamBatchMemOp_v2(pointer(stream.0), LEN as u32, operations.as_mut_ptr(), 0)
+    })
 }
 
 impl Driver for Cuda {
@@ -229,6 +275,58 @@ impl Driver for Cuda {
         Ok(Context(context.expose_provenance()))
     }
 
+    fn has_own_contexts(&self) -> bool {
+        true
+    }
+
+    fn own_context(&self, device: u32) -> Result<Option<Context>, Error> {
+        let mut own = OWN_CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&(_, context)) = own.iter().find(|(of, _)| *of == device) {
+            return Ok(Some(context));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a place for the result; the driver refuses devices that are not there. It stays for the process's life.
+        check("cuCtxCreate", unsafe { sys::cuCtxCreate_v2(&raw mut context, 0, device as c_int) })?;
+        // The new one is the thread's now; the one before shall be.
+        drop(Current);
+        let context = Context(context.expose_provenance());
+        own.push((device, context));
+        Ok(Some(context))
+    }
+
+    fn write_value(
+        &self,
+        context: Context,
+        stream: Stream,
+        address: usize,
+        value: u32,
+    ) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: the caller vouches for the word (see the trait).
+        check("cuStreamWriteValue32", unsafe {
+            sys::cuStreamWriteValue32_v2(pointer(stream.0), address as u64, value, 0)
+        })
+    }
+
+    fn check_stream(&self, context: Context, stream: Stream) -> Result<(), Error> {
+        let _current = Current::new(context)?;
+        // SAFETY: made by this driver in this context.
+        match unsafe { sys::cuStreamQuery(pointer(stream.0)) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            status => check("cuStreamQuery", status),
+        }
+    }
+
+    fn is_pinned(&self, address: usize) -> bool {
+        let mut memory = 0u32;
+        let attribute = Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: a place for the result; unknown addresses are refused.
+        let status = unsafe {
+            sys::cuPointerGetAttribute((&raw mut memory).cast(), attribute, address as u64)
+        };
+        status == sys::CUresult::CUDA_SUCCESS && memory != 0
+    }
+
     fn adopt(&self, context: Context) -> Result<(), Error> {
         // SAFETY: contexts come from the driver; a destroyed one is refused by it.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(pointer(context.0)) })
@@ -241,31 +339,97 @@ impl Driver for Cuda {
         ready: (usize, u32),
         done: (usize, u32),
     ) -> Result<(), Error> {
-        let _current = Current::new(context)?;
-        // SAFETY: all zeroes is a value of this union of plain data.
-        let mut operations: [sys::CUstreamBatchMemOpParams; 2] = unsafe { std::mem::zeroed() };
-        operations[0].writeValue.operation =
-            sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32;
-        operations[0].writeValue.address = ready.0 as u64;
-        operations[0].writeValue.__bindgen_anon_1.value = ready.1;
-        operations[1].waitValue.operation =
-            sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32;
-        operations[1].waitValue.address = done.0 as u64;
-        operations[1].waitValue.__bindgen_anon_1.value = done.1;
-        // SAFETY: two complete operations; the caller vouches for the words (see the trait).
-        check("cuStreamBatchMemOp", unsafe {
-            sys::cuStreamBatchMemOp_v2(pointer(stream.0), 2, operations.as_mut_ptr(), 0)
-        })
+        let steps = [(Step::Write, ready.0, ready.1), (Step::Wait, done.0, done.1)];
+        batch(context, stream, steps)
     }
 
-    fn is_capturing(&self, context: Context, stream: Stream) -> Result<bool, Error> {
+    fn recording(&self, context: Context, stream: Stream) -> Result<Option<Recording>, Error> {
+        use sys::CUstreamCaptureStatus as Status;
         let _current = Current::new(context)?;
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: a place for the result.
-        check("cuStreamIsCapturing", unsafe {
-            sys::cuStreamIsCapturing(pointer(stream.0), &raw mut status)
+        let (mut status, mut id) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: places for the results; those of the dependencies may be left out.
+        let asked = unsafe {
+            sys::cuStreamGetCaptureInfo_v2(
+                pointer(stream.0),
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuStreamGetCaptureInfo", asked)?;
+        match status {
+            Status::CU_STREAM_CAPTURE_STATUS_NONE => Ok(None),
+            Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => {
+                let graph = graph.cast::<c_void>().expose_provenance();
+                Ok(Some(Recording { id, graph }))
+            }
+            Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED => Err(result::failed(
+                "cuStreamGetCaptureInfo",
+                sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+            )),
+        }
+    }
+
+    fn hold_in_graph(
+        &self,
+        context: Context,
+        stream: Stream,
+        ready: usize,
+        done: usize,
+    ) -> Result<(), Error> {
+        let steps = [(Step::Write, ready, 1), (Step::Wait, done, 1), (Step::Write, done, 0)];
+        batch(context, stream, steps)
+    }
+
+    fn watch(&self, context: Context, graph: usize, hooks: GraphHooks) -> Result<(), Error> {
+        /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, and `CU_GRAPH_USER_OBJECT_MOVE`.
+        const NO_SYNC: u32 = 1;
+        const MOVE: u32 = 1;
+        let _current = Current::new(context)?;
+        let graph = pointer(graph);
+        let (mut node, mut object) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let data = pointer::<c_void>(hooks.data);
+        let launched = sys::CUDA_HOST_NODE_PARAMS { fn_: Some(hooks.launched), userData: data };
+        // SAFETY: a graph that is being recorded; places for the results; the caller vouches for the functions.
+        unsafe {
+            let gone = Some(hooks.gone);
+            check(
+                "cuUserObjectCreate",
+                sys::cuUserObjectCreate(&raw mut object, data, gone, 1, NO_SYNC),
+            )?;
+            check(
+                "cuGraphAddHostNode",
+                sys::cuGraphAddHostNode(
+                    &raw mut node,
+                    graph,
+                    std::ptr::null(),
+                    0,
+                    &raw const launched,
+                ),
+            )?;
+            check("cuGraphRetainUserObject", sys::cuGraphRetainUserObject(graph, object, 1, MOVE))
+        }
+    }
+
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, Error> {
+        use sys::CUstreamCaptureMode as Mode;
+        let mut word = match mode {
+            CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            CaptureMode::ThreadLocal => Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            CaptureMode::Relaxed => Mode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        };
+        // SAFETY: the new mode, and a place for the old one.
+        check("cuThreadExchangeStreamCaptureMode", unsafe {
+            sys::cuThreadExchangeStreamCaptureMode(&raw mut word)
         })?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        Ok(match word {
+            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => CaptureMode::Global,
+            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
+            Mode::CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
+        })
     }
 
     fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {

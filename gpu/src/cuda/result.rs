@@ -21,14 +21,23 @@ const FUNCTIONS: &[&str] = &[
     "cuDeviceTotalMem_v2",
     "cuDeviceGetUuid",
     "cuDevicePrimaryCtxRetain",
+    "cuCtxCreate_v2",
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
+    "cuPointerGetAttribute",
     "cuPointerGetAttributes",
     "cuMemGetAddressRange_v2",
     "cuStreamCreate",
     "cuStreamWaitEvent",
     "cuStreamBatchMemOp_v2",
-    "cuStreamIsCapturing",
+    "cuStreamQuery",
+    "cuStreamWriteValue32_v2",
+    "cuStreamGetCaptureInfo_v2",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuGraphAddHostNode",
+    "cuUserObjectCreate",
+    "cuUserObjectRelease",
+    "cuGraphRetainUserObject",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxGetDevice",
@@ -100,7 +109,7 @@ pub(super) fn check(function: &'static str, status: CUresult) -> Result<(), Erro
 }
 
 #[cold]
-fn failed(function: &'static str, status: CUresult) -> Error {
+pub(super) fn failed(function: &'static str, status: CUresult) -> Error {
     let (mut name, mut explanation) = (std::ptr::null(), std::ptr::null());
     // SAFETY: places for the results, which are null or static strings.
     let (name, text) = unsafe {

@@ -3,14 +3,15 @@
 mod compile;
 mod sys;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
 
 use hetccl_core::MemoryType;
 
 use crate::driver::{
-    Context, DeviceInfo, Driver, Event, Function, IpcHandle, Launch, Place, Stream,
+    CaptureMode, Context, DeviceInfo, Driver, Event, Function, GraphHooks, IpcHandle, Launch,
+    Place, Recording, Stream,
 };
 use crate::error::Error;
 use crate::foreign::{pointer, text};
@@ -19,11 +20,15 @@ use sys::{Hip as Library, Status};
 
 /// The kernels' source.
 const KERNELS: &CStr = match CStr::from_bytes_with_nul(
-    concat!(include_str!("../../kernels/reduce.h"), "\0").as_bytes(),
+    concat!(include_str!("../../kernels/reduce.h"), include_str!("../../kernels/hold.h"), "\0")
+        .as_bytes(),
 ) {
     Ok(source) => source,
     Err(_) => panic!("the source has no zero bytes"),
 };
+
+/// The kernel of [`hold_in_graph`](Driver::hold_in_graph): HIP's graphs have no memory operations.
+const HOLD: &CStr = c"hetccl_hold";
 
 /// What the rest of the crate knows of this vendor.
 pub(crate) const VENDOR: Description = Description {
@@ -42,9 +47,10 @@ struct Hip {
     devices: u32,
     /// `hipRuntimeGetVersion`: major * 10,000,000 + minor * 100,000 + patch.
     version: c_int,
-    /// The kernels' module, by device.
-    modules: RefCell<HashMap<Context, Result<usize, Error>>>,
 }
+
+/// The kernels' module, by device; compiling takes seconds.
+static MODULES: Mutex<Option<HashMap<Context, Result<usize, Error>>>> = Mutex::new(None);
 
 impl Hip {
     /// Loads and initialises HIP.
@@ -53,8 +59,7 @@ impl Hip {
     /// No library, one that is too old, no device, or what `hipInit` says.
     fn new() -> Result<Hip, Error> {
         let library = Library::load()?;
-        let modules = RefCell::new(HashMap::new());
-        let mut hip = Hip { library, devices: 0, version: 0, modules };
+        let mut hip = Hip { library, devices: 0, version: 0 };
         let (mut devices, mut version): (c_int, c_int) = (0, 0);
         // SAFETY: places for the results.
         unsafe {
@@ -68,6 +73,17 @@ impl Hip {
             return Err(Error::NoDevice { vendor: Vendor::Rocm });
         }
         Ok(hip)
+    }
+
+    /// The kernels' module on the current device. Not locked while it is loaded: that may wait for work whose thread comes
+    /// here.
+    fn module(&self, context: Context) -> Result<usize, Error> {
+        let all = || MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all().as_ref().and_then(|modules| modules.get(&context)) {
+            return known.clone();
+        }
+        let loaded = self.load();
+        all().get_or_insert_default().entry(context).or_insert(loaded).clone()
     }
 
     /// Compiles and loads the kernels for the current device.
@@ -309,14 +325,93 @@ impl Driver for Hip {
         })
     }
 
-    fn is_capturing(&self, context: Context, stream: Stream) -> Result<bool, Error> {
+    fn recording(&self, context: Context, stream: Stream) -> Result<Option<Recording>, Error> {
         let _current = self.enter(context)?;
-        let mut status = 0;
-        // SAFETY: a place for the result.
-        self.check("hipStreamIsCapturing", unsafe {
-            (self.library.stream_is_capturing)(pointer(stream.0), &raw mut status)
+        let (mut status, mut id, mut graph) = (0, 0, std::ptr::null_mut::<c_void>());
+        // SAFETY: places for the results; those of the dependencies may be left out.
+        let asked = unsafe {
+            (self.library.stream_capture_info)(
+                pointer(stream.0),
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("hipStreamGetCaptureInfo", asked)?;
+        match status {
+            sys::CAPTURE_ACTIVE => Ok(Some(Recording { id, graph: graph.expose_provenance() })),
+            sys::CAPTURE_INVALIDATED => {
+                Err(self.failed("hipStreamGetCaptureInfo", sys::ERROR_CAPTURE_INVALIDATED))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn prepare_graphs(&self, context: Context) -> Result<(), Error> {
+        self.kernel(context, HOLD).map(drop)
+    }
+
+    fn hold_in_graph(
+        &self,
+        context: Context,
+        stream: Stream,
+        ready: usize,
+        done: usize,
+    ) -> Result<(), Error> {
+        let function = self.kernel(context, HOLD)?;
+        let argument = &[ready as u64, done as u64];
+        self.launch(context, stream, &Launch { function, blocks: 1, threads: 1, argument })
+    }
+
+    fn watch(&self, context: Context, graph: usize, hooks: GraphHooks) -> Result<(), Error> {
+        let _current = self.enter(context)?;
+        let graph = pointer::<c_void>(graph);
+        let (mut node, mut object) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let data = pointer::<c_void>(hooks.data);
+        let launched = sys::HostNode { function: hooks.launched, data };
+        let hip = &self.library;
+        // SAFETY: a graph that is being recorded; places for the results; the caller vouches for the functions.
+        unsafe {
+            self.check(
+                "hipUserObjectCreate",
+                (hip.user_object_create)(
+                    &raw mut object,
+                    data,
+                    hooks.gone,
+                    1,
+                    sys::NO_DESTRUCTOR_SYNC,
+                ),
+            )?;
+            self.check(
+                "hipGraphAddHostNode",
+                (hip.graph_add_host_node)(
+                    &raw mut node,
+                    graph,
+                    std::ptr::null(),
+                    0,
+                    &raw const launched,
+                ),
+            )?;
+            self.check(
+                "hipGraphRetainUserObject",
+                (hip.graph_retain_object)(graph, object, 1, sys::GRAPH_OBJECT_MOVE),
+            )
+        }
+    }
+
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, Error> {
+        let mut word = mode as c_int;
+        // SAFETY: the new mode, and a place for the old one.
+        self.check("hipThreadExchangeStreamCaptureMode", unsafe {
+            (self.library.exchange_capture_mode)(&raw mut word)
         })?;
-        Ok(status != 0)
+        Ok(match word {
+            0 => CaptureMode::Global,
+            1 => CaptureMode::ThreadLocal,
+            _ => CaptureMode::Relaxed,
+        })
     }
 
     fn finished(&self, _: Context, event: Event) -> Result<bool, Error> {
@@ -399,8 +494,7 @@ impl Driver for Hip {
 
     fn kernel(&self, context: Context, name: &CStr) -> Result<Function, Error> {
         let _current = self.enter(context)?;
-        let mut modules = self.modules.borrow_mut();
-        let module = modules.entry(context).or_insert_with(|| self.load()).clone()?;
+        let module = self.module(context)?;
         let mut function = std::ptr::null_mut::<c_void>();
         // SAFETY: the module was loaded for this device, which is current; a place for the result.
         self.check("hipModuleGetFunction", unsafe {

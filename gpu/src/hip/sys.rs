@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libloading::os::unix::{Library as Opened, RTLD_LAZY, RTLD_LOCAL};
 
+use crate::driver::Callback;
 use crate::error::Error;
 use crate::foreign::functions;
 use crate::vendor::Vendor;
@@ -55,6 +56,25 @@ pub(super) struct IpcHandle(pub(super) [c_char; 64]);
 #[derive(Clone, Copy)]
 pub(super) struct Uuid(pub(super) [c_char; 16]);
 
+/// `hipHostNodeParams`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostNode {
+    pub(super) function: Callback,
+    pub(super) data: *mut c_void,
+}
+
+/// `hipStreamCaptureStatusActive`.
+pub(super) const CAPTURE_ACTIVE: c_int = 1;
+/// `hipStreamCaptureStatusInvalidated`.
+pub(super) const CAPTURE_INVALIDATED: c_int = 2;
+/// `hipErrorStreamCaptureInvalidated`.
+pub(super) const ERROR_CAPTURE_INVALIDATED: Status = 901;
+/// `hipUserObjectNoDestructorSync`.
+pub(super) const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// `hipGraphUserObjectMove`.
+pub(super) const GRAPH_OBJECT_MOVE: c_uint = 1;
+
 /// The file names, newest first.
 const LIBRARIES: [&str; 4] =
     ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
@@ -82,7 +102,19 @@ functions! {
     stream_wait_value: "hipStreamWaitValue32" (
         *mut c_void, *mut c_void, u32, c_uint, u32
     ) -> Status;
-    stream_is_capturing: "hipStreamIsCapturing" (*mut c_void, *mut c_int) -> Status;
+    stream_capture_info: "hipStreamGetCaptureInfo_v2" (
+        *mut c_void, *mut c_int, *mut u64, *mut *mut c_void, *mut *const *mut c_void, *mut usize
+    ) -> Status;
+    exchange_capture_mode: "hipThreadExchangeStreamCaptureMode" (*mut c_int) -> Status;
+    graph_add_host_node: "hipGraphAddHostNode" (
+        *mut *mut c_void, *mut c_void, *const *mut c_void, usize, *const HostNode
+    ) -> Status;
+    user_object_create: "hipUserObjectCreate" (
+        *mut *mut c_void, *mut c_void, Callback, c_uint, c_uint
+    ) -> Status;
+    graph_retain_object: "hipGraphRetainUserObject" (
+        *mut c_void, *mut c_void, c_uint, c_uint
+    ) -> Status;
     stream_wait_event: "hipStreamWaitEvent" (*mut c_void, *mut c_void, c_uint) -> Status;
     event_create: "hipEventCreateWithFlags" (*mut *mut c_void, c_uint) -> Status;
     event_record: "hipEventRecord" (*mut c_void, *mut c_void) -> Status;

@@ -1,6 +1,7 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
 mod exchange;
+mod replay;
 mod task;
 
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use hetccl_runtime::gpu::{Context, LoadedKernels};
+use hetccl_runtime::gpu::{CaptureMode, Context, LoadedKernels};
 use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
@@ -20,7 +21,9 @@ use crate::order::Words;
 
 pub(crate) use exchange::Exchange;
 use exchange::Exchanging;
-use task::Running;
+pub(crate) use replay::Recorded;
+use replay::Replays;
+use task::{End, Running};
 
 /// How long a thread that waits looks again and again before it sleeps between looks.
 const EAGER: Duration = Duration::from_millis(2);
@@ -40,6 +43,12 @@ pub(crate) struct Task {
 pub(crate) enum Command {
     Task(Task),
     Exchange(Exchange),
+    /// A call in a graph.
+    Recorded(Recorded),
+    /// The graph with this number has been launched.
+    Launched(u64),
+    /// The graph with this number is no longer there.
+    Gone(u64),
     /// End when all tasks have.
     Close,
 }
@@ -56,12 +65,14 @@ pub(crate) struct Shared {
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     pub(crate) words: Words,
+    /// The context that the engine works in.
+    pub(crate) context: Context,
     /// Loaded by the program's thread before it lets a stream wait.
     pub(crate) kernels: LoadedKernels,
 }
 
 impl Shared {
-    pub(crate) fn new(words: Words, kernels: LoadedKernels) -> Shared {
+    pub(crate) fn new(words: Words, context: Context, kernels: LoadedKernels) -> Shared {
         Shared {
             commands: Mutex::default(),
             wake: Condvar::new(),
@@ -69,6 +80,7 @@ impl Shared {
             ended: AtomicU32::new(words.first),
             failure: Mutex::new(None),
             words,
+            context,
             kernels,
         }
     }
@@ -99,28 +111,38 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) process: Process,
     pub(crate) communicator: Communicator,
-    pub(crate) context: Context,
     pub(crate) link: Option<Link>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) messages: MessageCounts,
     pub(crate) own_messages: MessageCounts,
+    /// Averages that rank 0 has declined since it last made one.
+    pub(crate) declined_in_a_row: u32,
 }
 
 impl Engine {
     /// Runs until it is closed or aborted.
     pub(crate) fn run(mut self) {
         let drivers = self.process.gpus().drivers();
-        if let Some(Err(error)) = drivers.first().map(|driver| driver.adopt(self.context)) {
+        // Graphs that the program records have nothing to do with this thread's calls.
+        let prepared = drivers.first().map_or(Ok(()), |driver| {
+            driver.adopt(self.shared.context)?;
+            driver.exchange_capture_mode(CaptureMode::Relaxed).map(drop)
+        });
+        if let Err(error) = prepared {
             self.fail(error.into());
         }
         let mut tasks: VecDeque<Task> = VecDeque::new();
         let mut running: Option<Running> = None;
         let mut exchanges: Vec<Exchanging> = Vec::new();
+        let mut replays = Replays::default();
         let mut closing = false;
         let mut active = Instant::now();
         while !self.shared.abort.load(Ordering::Acquire) {
-            let idle = tasks.is_empty() && running.is_none() && exchanges.is_empty();
+            let idle = tasks.is_empty()
+                && running.is_none()
+                && exchanges.is_empty()
+                && !replays.are_awaited();
             if idle && closing {
                 break;
             }
@@ -130,26 +152,32 @@ impl Engine {
                 match command {
                     Command::Task(task) => tasks.push_back(task),
                     Command::Exchange(exchange) => exchanges.push(self.begin_exchange(exchange)),
+                    Command::Recorded(recorded) => replays.record(recorded),
+                    Command::Launched(graph) => replays.launched(graph),
+                    Command::Gone(graph) => replays.gone(graph),
                     Command::Close => closing = true,
                 }
             }
             moved |= self.link.as_ref().is_some_and(Link::progress);
-            if self.shared.failure().is_some() {
+            let failed = self.shared.failure().is_some();
+            if failed {
                 // Streams stay held back until the program aborts or destroys the communicator.
                 tasks.clear();
-            }
-            if running.is_none()
-                && let Some(task) = tasks.front()
-                && self.is_ready(task)
-            {
-                moved = true;
-                running = tasks.pop_front().map(Running::new);
+            } else if running.is_none() {
+                running = replays.next();
+                if running.is_none() && tasks.front().is_some_and(|task| self.is_ready(task)) {
+                    running = tasks.pop_front().map(Running::new);
+                }
+                moved |= running.is_some();
             }
             if let Some(task) = &mut running {
                 match self.advance(task) {
                     Ok(false) => {}
                     Ok(true) => {
-                        self.end(task.number);
+                        match task.end {
+                            End::Task(number) => self.end(number),
+                            End::Graph(place) => replays.end(place),
+                        }
                         running = None;
                         moved = true;
                     }
@@ -171,6 +199,9 @@ impl Engine {
             } else {
                 std::thread::yield_now();
             }
+        }
+        if self.shared.abort.load(Ordering::Acquire) {
+            replays.release();
         }
         if let Some(task) = running.take() {
             self.give_up(task);

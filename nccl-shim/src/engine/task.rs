@@ -4,14 +4,27 @@ use hetccl_core::{Handle, MemoryType, Posted, Rank, Region};
 use hetccl_runtime::gpu::{Block, Change, Gpus, Lane, Order};
 use hetccl_runtime::{Direction, Mode, Operation, Request};
 
+use super::replay::CallInGraph;
 use super::{Engine, Task};
 use crate::Failure;
 use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Work};
 
+/// Rank 0 is asked for averages until it has declined so many in a row, which all ranks know.
+const PATIENCE: u32 = 3;
+
+/// What a task's end is told by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// The number of the last task that has ended.
+    Task(u32),
+    /// The word of a call in a graph.
+    Graph(CallInGraph),
+}
+
 /// A task under way.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) number: u32,
+    pub(super) end: End,
     works: Vec<Work>,
     parts: Vec<Part>,
     started: bool,
@@ -32,13 +45,32 @@ struct Collective {
     datatype: crate::abi::Element,
     block: Option<Block>,
     operation: Option<Operation>,
+    /// The operation asks rank 0 for the average, and will be declined or be all there is to do.
+    asks: bool,
     /// What the device does after it.
     last: Option<Handle>,
 }
 
 impl Running {
     pub(crate) fn new(task: Task) -> Running {
-        Running { number: task.number, works: task.works, parts: Vec::new(), started: false }
+        Running::of(End::Task(task.number), task.works)
+    }
+
+    /// A call in a graph, once more.
+    pub(super) fn again(place: CallInGraph, works: Vec<Work>) -> Running {
+        Running::of(End::Graph(place), works)
+    }
+
+    fn of(end: End, works: Vec<Work>) -> Running {
+        Running { end, works, parts: Vec::new(), started: false }
+    }
+
+    #[cfg(test)]
+    pub(super) fn place(&self) -> Option<CallInGraph> {
+        match self.end {
+            End::Task(_) => None,
+            End::Graph(place) => Some(place),
+        }
     }
 }
 
@@ -85,6 +117,8 @@ impl Engine {
     }
 
     fn start(&mut self, task: &mut Running) -> Result<(), Failure> {
+        // The program keeps its buffers while the task runs.
+        self.process.gpus().begin_work();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for work in std::mem::take(&mut task.works) {
             match work {
@@ -163,11 +197,32 @@ impl Engine {
         work: &CollectiveWork,
         parts: &mut Vec<Part>,
     ) -> Result<Collective, Failure> {
-        let mut prepared = work.prepare(self.process.gpus(), self.rank, self.size)?;
+        let prepared = work.prepare(self.process.gpus(), self.rank, self.size)?;
         if let Some((from, into)) = prepared.beside {
             parts.extend(self.copy(from, into)?);
         }
-        let mut block = None;
+        let asks = prepared.average
+            && self.communicator.is_one_device()
+            && self.declined_in_a_row < PATIENCE
+            && !matches!(prepared.temporary, Some((Place::Output, _)));
+        let mut collective = Collective {
+            prepared,
+            datatype: work.element,
+            block: None,
+            operation: None,
+            asks,
+            last: None,
+        };
+        if !asks {
+            self.scale_before(&mut collective)?;
+        }
+        self.start_collective(&mut collective)?;
+        Ok(collective)
+    }
+
+    /// Takes the temporary block, and does to the input what comes before.
+    fn scale_before(&mut self, collective: &mut Collective) -> Result<(), Failure> {
+        let Collective { prepared, datatype, block, .. } = collective;
         let gpus = self.process.gpus();
         let program_input = prepared.input;
         if let Some((place, bytes)) = prepared.temporary {
@@ -184,15 +239,20 @@ impl Engine {
                 Place::Input => prepared.input = region,
                 Place::Output => prepared.output = region,
             }
-            block = Some(taken);
+            *block = Some(taken);
         }
         if let Some(scale) = prepared.before {
             let (from, into) = match prepared.call.in_place {
                 true => (prepared.output, prepared.output),
                 false => (program_input, prepared.input),
             };
-            queue_scale(gpus, scale, work.element, from, into)?;
+            queue_scale(gpus, scale, *datatype, from, into)?;
         }
+        Ok(())
+    }
+
+    fn start_collective(&mut self, collective: &mut Collective) -> Result<(), Failure> {
+        let Collective { prepared, operation, asks, .. } = collective;
         // So long as the whole vector must stay together, the runtime cuts by its own settings.
         prepared.call.chunk = self.process.settings().chunk(prepared.element_bytes);
         let request = Request {
@@ -202,28 +262,32 @@ impl Engine {
             input: prepared.input,
             output: prepared.output,
             fill_output: prepared.fill_output,
+            average: *asks,
             mode: Mode::Nonblocking,
         };
         // SAFETY: the program keeps its buffers until its stream goes on, as NCCL demands; the block is kept here.
-        let operation = unsafe { self.process.start(&mut self.communicator, &request)? };
-        Ok(Collective {
-            prepared,
-            datatype: work.element,
-            block,
-            operation: Some(operation),
-            last: None,
-        })
+        *operation = Some(unsafe { self.process.start(&mut self.communicator, &request)? });
+        Ok(())
     }
 
     fn advance_collective(&mut self, collective: &mut Collective) -> Result<bool, Failure> {
-        if let Some(operation) = &mut collective.operation {
-            if !self.process.poll(&mut self.communicator, operation)? {
+        while let Some(mut operation) = collective.operation.take() {
+            if !self.process.poll(&mut self.communicator, &mut operation)? {
+                collective.operation = Some(operation);
                 return Ok(false);
             }
-            if let Some(operation) = collective.operation.take() {
-                self.process.recycle(operation);
+            let declined = operation.was_declined();
+            self.process.recycle(operation);
+            if !collective.asks {
+                collective.last = self.finish_collective(collective)?;
+            } else if declined {
+                self.declined_in_a_row += 1;
+                collective.asks = false;
+                self.scale_before(collective)?;
+                self.start_collective(collective)?;
+            } else {
+                self.declined_in_a_row = 0;
             }
-            collective.last = self.finish_collective(collective)?;
         }
         if let Some(last) = collective.last
             && !self.process.gpus().test(last)?

@@ -1,9 +1,11 @@
 //! Messages between the ranks of a communicator over TCP, one connection per pair that talks.
 //!
 //! The lower rank of a pair connects at its first message; what the higher one has to say waits until then. Frames: a
-//! header of 16 bytes (length, tag) and the bytes. What arrives before it is asked for is kept.
+//! header of 16 bytes (length, tag, kind) and the bytes. What arrives before it is asked for is kept. Ranks of one host go over
+//! to shared memory ([`ring`]).
 
 mod peer;
+mod ring;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,6 +19,10 @@ use crate::Failure;
 use peer::Peer;
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of the rings to all ranks of this host together, and of one.
+const ALL_RINGS_BYTES: usize = 4 << 20;
+const RING_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
+
 /// Secret and rank.
 const HELLO_BYTES: usize = 20;
 
@@ -45,7 +51,7 @@ pub(crate) struct Mesh {
 pub(crate) struct Link(Arc<Mutex<Mesh>>);
 
 impl Link {
-    /// Connections of `rank` to ranks with these addresses.
+    /// Connections of `rank` to ranks with these addresses, which are on this host or not.
     ///
     /// # Errors
     /// Of the system.
@@ -53,12 +59,17 @@ impl Link {
         rank: usize,
         secret: [u8; 16],
         listener: TcpListener,
-        addresses: Vec<Vec<SocketAddr>>,
+        places: Vec<(Vec<SocketAddr>, bool)>,
     ) -> Result<Link, Failure> {
         listener
             .set_nonblocking(true)
             .map_err(|error| Failure::system("a listening socket", &error))?;
-        let peers = addresses.into_iter().map(Peer::new).collect();
+        let near = places.iter().filter(|(_, is_near)| *is_near).count();
+        let ring_bytes =
+            (ALL_RINGS_BYTES / near.max(1)).clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        let peer =
+            |(addresses, is_near): (_, bool)| Peer::new(addresses, is_near.then_some(ring_bytes));
+        let peers = places.into_iter().map(peer).collect();
         let mesh =
             Mesh { rank, secret, listener, strangers: Vec::new(), peers, states: Slab::new() };
         Ok(Link(Arc::new(Mutex::new(mesh))))

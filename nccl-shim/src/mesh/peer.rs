@@ -1,17 +1,40 @@
 //! One connection: frames out, frames in, matched with what is asked for.
+//!
+//! Two processes of one host go over to rings in shared memory, each way for itself:
+//!
+//! ```text
+//! both        RING (descriptor) over TCP, as the first frame
+//! receiver    OPENED, where it can be
+//! sender      SWITCH over TCP; what it sends from then on goes into the ring
+//! receiver    reads the ring from SWITCH on
+//! ```
+//!
+//! The connection stays, to tell when the other has gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use hetccl_core::{MessageTag, Rank, Region, TransportError};
+use hetccl_runtime::shared::Descriptor;
 use slab::Slab;
 
 use super::State;
+use super::ring::{Reader, Writer};
 
 const HEADER_BYTES: usize = 16;
+/// Where in the header its kind is.
+const KIND_AT: usize = 12;
 /// Read at a time.
 const READ_BYTES: usize = 64 << 10;
+/// Looks into a ring between two looks at its connection.
+const RING_LOOKS: u32 = 128;
+
+/// What a frame is, in its header.
+const MESSAGE: u8 = 0;
+const RING: u8 = 1;
+const OPENED: u8 = 2;
+const SWITCH: u8 = 3;
 
 #[derive(Debug)]
 struct Outgoing {
@@ -25,8 +48,33 @@ struct Outgoing {
 #[derive(Debug)]
 enum Body {
     Region(Region),
-    /// Of a cancelled send that had begun: its memory is the caller's again.
+    /// Of a cancelled send that had begun, whose memory is the caller's again, or of the connection's own.
     Kept(Vec<u8>),
+}
+
+impl Body {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Region(region) => bytes(region),
+            Body::Kept(kept) => kept,
+        }
+    }
+}
+
+impl Outgoing {
+    /// A frame of the connection's own.
+    fn control(kind: u8, body: &[u8]) -> Outgoing {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&(body.len() as u64).to_le_bytes());
+        header[KIND_AT] = kind;
+        Outgoing { header, body: Body::Kept(body.to_vec()), sent: 0, handle: None }
+    }
+
+    /// Header and body, from the first byte that has not been sent.
+    fn rest(&self) -> (&[u8], &[u8]) {
+        let header = &self.header[self.sent.min(HEADER_BYTES)..];
+        (header, &self.body.bytes()[self.sent.saturating_sub(HEADER_BYTES)..])
+    }
 }
 
 /// Where an arriving message goes.
@@ -34,6 +82,8 @@ enum Body {
 enum Target {
     Posted(Region, usize),
     Kept(Vec<u8>),
+    /// A frame of this kind, for the connection itself.
+    Control(u8, Vec<u8>),
     /// Nobody wants it any more.
     Dropped,
 }
@@ -53,6 +103,13 @@ pub(super) struct Peer {
     stream: Option<TcpStream>,
     dead: Option<String>,
     outgoing: VecDeque<Outgoing>,
+    /// Bytes of rings, where the other is near enough for them.
+    ring_bytes: Option<usize>,
+    /// The ring to the other, and whether what is sent goes there.
+    writer: Option<(Writer, bool)>,
+    /// The ring from the other, and whether it is read.
+    reader: Option<(Reader, bool)>,
+    looks: u32,
     header: Vec<u8>,
     incoming: Option<Incoming>,
     posted: HashMap<MessageTag, VecDeque<(Region, usize)>>,
@@ -60,12 +117,17 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(addresses: Vec<SocketAddr>) -> Peer {
+    /// A rank at these addresses, with rings of so many bytes where it is on this host.
+    pub(super) fn new(addresses: Vec<SocketAddr>, ring_bytes: Option<usize>) -> Peer {
         Peer {
             addresses,
             stream: None,
             dead: None,
             outgoing: VecDeque::new(),
+            ring_bytes,
+            writer: None,
+            reader: None,
+            looks: 0,
             header: Vec::new(),
             incoming: None,
             posted: HashMap::new(),
@@ -83,6 +145,12 @@ impl Peer {
 
     pub(super) fn connected(&mut self, stream: TcpStream) {
         self.stream = Some(stream);
+        let Some(ring_bytes) = self.ring_bytes else { return };
+        // Without shared memory, the connection does.
+        if let Ok((writer, descriptor)) = Writer::new(ring_bytes) {
+            self.writer = Some((writer, false));
+            self.outgoing.push_front(Outgoing::control(RING, &descriptor));
+        }
     }
 
     pub(super) fn send(
@@ -190,40 +258,54 @@ impl Peer {
         let Some(stream) = &mut self.stream else { return Ok(false) };
         let mut any = false;
         while let Some(out) = self.outgoing.front_mut() {
-            let body = match &out.body {
-                Body::Region(region) => bytes(region),
-                Body::Kept(kept) => kept,
+            let (header, body) = out.rest();
+            let len = header.len() + body.len();
+            let written = match &mut self.writer {
+                Some((writer, true)) => match writer.write(header) {
+                    len if len < header.len() => len,
+                    len => len + writer.write(body),
+                },
+                _ => match stream.write_vectored(&[IoSlice::new(header), IoSlice::new(body)]) {
+                    Ok(written) => written,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(any),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                },
             };
-            let total = HEADER_BYTES + body.len();
-            let written = if out.sent < HEADER_BYTES {
-                stream.write_vectored(&[IoSlice::new(&out.header[out.sent..]), IoSlice::new(body)])
-            } else {
-                stream.write(&body[out.sent - HEADER_BYTES..])
-            };
-            match written {
-                Ok(len) => out.sent += len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(any),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            any = true;
-            if out.sent == total {
+            out.sent += written;
+            any |= written > 0;
+            if written == len {
+                let is_switch = out.header[KIND_AT] == SWITCH;
                 let done = self.outgoing.pop_front();
                 if let Some(handle) = done.and_then(|out| out.handle) {
                     states[handle] = State::Finished;
                 }
+                if let (true, Some((_, is_used))) = (is_switch, &mut self.writer) {
+                    *is_used = true;
+                }
+            } else if written == 0 {
+                return Ok(any);
             }
         }
         Ok(any)
     }
 
     fn fill(&mut self, rank: usize, states: &mut Slab<State>) -> std::io::Result<bool> {
-        let mut any = false;
+        let mut any = self.fill_from_ring(rank, states);
+        if matches!(self.reader, Some((_, true))) {
+            self.looks += 1;
+            if any || self.looks < RING_LOOKS {
+                return Ok(any);
+            }
+            self.looks = 0;
+        }
         let mut buffer = [0; READ_BYTES];
         loop {
             let Some(stream) = &mut self.stream else { return Ok(any) };
             match stream.read(&mut buffer) {
                 Ok(0) => {
+                    // What it wrote before it went is there still.
+                    self.fill_from_ring(rank, states);
                     return Err(std::io::Error::new(
                         ErrorKind::ConnectionReset,
                         "it closed the connection",
@@ -243,6 +325,41 @@ impl Peer {
         }
     }
 
+    fn fill_from_ring(&mut self, rank: usize, states: &mut Slab<State>) -> bool {
+        let Some((mut reader, true)) = self.reader.take_if(|(_, is_used)| *is_used) else {
+            return false;
+        };
+        let any = reader.read(|bytes| self.take(rank, bytes, states));
+        self.reader = Some((reader, true));
+        any
+    }
+
+    /// A frame for the connection itself.
+    fn control(&mut self, kind: u8, body: &[u8]) {
+        match (kind, self.ring_bytes) {
+            (RING, Some(ring_bytes)) => {
+                let descriptor = Descriptor::try_from(body).ok();
+                let reader = descriptor.and_then(|d| Reader::open(ring_bytes, &d).ok());
+                if let Some(reader) = reader {
+                    self.reader = Some((reader, false));
+                    self.outgoing.push_back(Outgoing::control(OPENED, &[]));
+                }
+            }
+            (OPENED, _) => {
+                if let Some((writer, _)) = &mut self.writer {
+                    writer.seal();
+                    self.outgoing.push_back(Outgoing::control(SWITCH, &[]));
+                }
+            }
+            (SWITCH, _) => {
+                if let Some((_, is_used)) = &mut self.reader {
+                    *is_used = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Bytes that arrived.
     fn take(&mut self, rank: usize, mut bytes: &[u8], states: &mut Slab<State>) {
         loop {
@@ -251,7 +368,7 @@ impl Peer {
                 let (now, rest) = bytes.split_at(len);
                 match &mut incoming.target {
                     Target::Posted(region, _) => write(*region, incoming.got, now),
-                    Target::Kept(kept) => kept.extend_from_slice(now),
+                    Target::Kept(kept) | Target::Control(_, kept) => kept.extend_from_slice(now),
                     Target::Dropped => {}
                 }
                 incoming.got += len;
@@ -278,7 +395,13 @@ impl Peer {
         let word = |from: usize| u16::from_le_bytes([self.header[from], self.header[from + 1]]);
         let tag = MessageTag { sequence: word(8), step: word(10) };
         let len = u64::from_le_bytes(std::array::from_fn(|i| self.header[i])) as usize;
+        let kind = self.header[KIND_AT];
         self.header.clear();
+        if kind != MESSAGE {
+            self.incoming =
+                Some(Incoming { tag, len, got: 0, target: Target::Control(kind, Vec::new()) });
+            return;
+        }
         let posted = self.posted.get_mut(&tag).and_then(VecDeque::pop_front);
         if self.posted.get(&tag).is_some_and(VecDeque::is_empty) {
             self.posted.remove(&tag);
@@ -301,6 +424,7 @@ impl Peer {
         match target {
             Target::Posted(_, handle) => states[handle] = State::Finished,
             Target::Kept(kept) => self.early.entry(tag).or_default().push_back(kept),
+            Target::Control(kind, body) => self.control(kind, &body),
             Target::Dropped => {}
         }
     }
@@ -316,7 +440,7 @@ impl Peer {
         let Some(failure) = self.failure(rank) else { return };
         let arriving = self.incoming.take().and_then(|incoming| match incoming.target {
             Target::Posted(_, handle) => Some(handle),
-            Target::Kept(_) | Target::Dropped => None,
+            Target::Kept(_) | Target::Control(..) | Target::Dropped => None,
         });
         let waiting = self.posted.drain().flat_map(|(_, queue)| queue).map(|(_, handle)| handle);
         let sending = self.outgoing.drain(..).filter_map(|out| out.handle);

@@ -19,11 +19,14 @@
 //! Where the wire takes the device memory of all ranks as it is (UCX with modules for it), messages of any length go to it
 //! whole instead of through pinned host memory, and without headers where nobody reads a peer's memory by IPC.
 //!
+//! Programs' own messages between ranks of one device begin otherwise ([`near`]).
+//!
 //! Chunks pass through pinned host memory, several at a time, so that copies and messages overlap; an end in host memory
 //! sends and receives them where they lie.
 
 mod chunks;
 mod header;
+mod near;
 mod rings;
 
 use std::cell::RefCell;
@@ -31,7 +34,7 @@ use std::cell::RefCell;
 use hetccl_core::{
     Address, Handle, MemoryType, MessageTag, Posted, Rank, Region, Transport, TransportError,
 };
-use hetccl_gpu::{Gpus, NoRing, RemoteRing, RingName, host_id};
+use hetccl_gpu::{Exported, Gpus, NoRing, RemoteRing, RingName, host_id};
 
 use crate::waiting::all_finished;
 use slab::Slab;
@@ -110,6 +113,10 @@ enum Phase {
     Reply(Option<Handle>),
     /// The receiver's device copies.
     Copying(Handle),
+    /// The higher rank of one device waits for the word of the lower one.
+    Offered(Option<Handle>),
+    /// The lower rank of one device waits for where the other's memory is.
+    Offer(Option<Handle>),
     Chunks(Chunks),
     /// The sender's side of a ring, and the receiver's word at the end.
     Sending {
@@ -258,13 +265,18 @@ impl Message {
         MessageTag { step: self.tag.step ^ REPLY, ..self.tag }
     }
 
+    /// The region's name for other processes; `None` where they may or can't have one.
+    fn export(&self, port: &AnyMemory<'_>) -> Result<Option<Exported>, TransportError> {
+        match self.region.memory {
+            MemoryType::Host => Ok(None),
+            _ if !port.messages.cut.ipc => Ok(None),
+            _ => Ok(port.gpus.borrow_mut().export(self.region)?),
+        }
+    }
+
     /// Sends the first header, and waits for what follows from it.
     fn announce(&mut self, port: &mut AnyMemory<'_>) -> Result<(), TransportError> {
-        let exported = match self.region.memory {
-            MemoryType::Host => None,
-            _ if !port.messages.cut.ipc => None,
-            _ => port.gpus.borrow_mut().export(self.region)?,
-        };
+        let exported = self.export(port)?;
         let body = match exported {
             Some(exported) => Body::Ipc(exported),
             None if self.region.memory != MemoryType::Host && port.rings() => Body::Ask,
@@ -394,6 +406,18 @@ impl Message {
                     self.phase = Phase::Closing;
                     self.respond(port, DONE)?;
                 }
+                Phase::Offered(waiting) => {
+                    if !arrived(port.inner, waiting)? {
+                        return Ok(false);
+                    }
+                    self.hear_verdict(port)?;
+                }
+                Phase::Offer(waiting) => {
+                    if !arrived(port.inner, waiting)? {
+                        return Ok(false);
+                    }
+                    self.take_offer(port)?;
+                }
                 Phase::Chunks(chunks) => {
                     let end = chunks::End {
                         peer: self.peer,
@@ -427,7 +451,7 @@ impl Message {
                 return Ok(());
             }
             Body::Ipc(exported) if here => {
-                if let Some(copy) = copy_from(port.gpus, &exported, self.region)? {
+                if let Some(copy) = copy_between(port.gpus, &exported, self.region, false)? {
                     self.phase = Phase::Copying(copy);
                     return Ok(());
                 }
@@ -501,7 +525,10 @@ impl Message {
             port.inner.cancel(handle);
         }
         match self.phase {
-            Phase::Header(Some(handle)) | Phase::Reply(Some(handle)) => port.inner.cancel(handle),
+            Phase::Header(Some(handle))
+            | Phase::Reply(Some(handle))
+            | Phase::Offered(Some(handle))
+            | Phase::Offer(Some(handle)) => port.inner.cancel(handle),
             Phase::Copying(copy) => {
                 // The memory may be reused only after the copy.
                 let _ = port.gpus.borrow_mut().finish(copy);
@@ -515,24 +542,31 @@ impl Message {
                 end.into_iter().for_each(|handle| port.inner.cancel(handle));
                 ring.end(port.gpus);
             }
-            Phase::Header(None) | Phase::Reply(None) | Phase::Closing => {}
+            Phase::Header(None)
+            | Phase::Reply(None)
+            | Phase::Offered(None)
+            | Phase::Offer(None)
+            | Phase::Closing => {}
         }
     }
 }
 
-/// Starts to copy another process's device memory; `None` where it can't be reached from the device of `into`.
-fn copy_from(
+/// Starts to copy another process's device memory into a region, or a region to there; `None` where the region's device
+/// can't reach it.
+fn copy_between(
     gpus: &RefCell<Gpus>,
-    exported: &hetccl_gpu::Exported,
-    into: Region,
+    exported: &Exported,
+    own: Region,
+    sends: bool,
 ) -> Result<Option<Handle>, TransportError> {
-    if hetccl_gpu::Vendor::of(into.memory) != Some(exported.vendor) {
+    if hetccl_gpu::Vendor::of(own.memory) != Some(exported.vendor) {
         return Ok(None);
     }
     let mut gpus = gpus.borrow_mut();
-    let lane = gpus.lane(into)?;
+    let lane = gpus.lane(own)?;
     let Some(address) = gpus.import(lane, exported) else { return Ok(None) };
-    let from = Region { address: Address(address), ..into };
+    let other = Region { address: Address(address), ..own };
+    let (from, into) = if sends { (own, other) } else { (other, own) };
     Ok(Some(gpus.copy(lane, hetccl_gpu::Order::Own, from, into)?))
 }
 

@@ -18,7 +18,7 @@ mod plan;
 use hetccl_core::{
     Address, Call, Handle, MessageTag, Posted, Rank, Reduction, Region, Transport, TransportError,
 };
-use hetccl_gpu::{Error, Exported, Gpus, Lane, MOST_INPUTS, Order};
+use hetccl_gpu::{Change, Error, Exported, Fold, Gpus, Lane, MOST_INPUTS, Order};
 
 use crate::process::Request;
 use crate::resident::{Resident, common_lane};
@@ -41,6 +41,8 @@ pub(crate) struct Task<'a> {
     pub(crate) call: &'a Call,
     pub(crate) element_bytes: usize,
     pub(crate) reduction: Option<Reduction>,
+    /// The sum is divided by the number of ranks.
+    pub(crate) average: bool,
     pub(crate) input: Region,
     pub(crate) output: Region,
     /// The collective's number in messages.
@@ -54,6 +56,7 @@ impl<'a> Task<'a> {
             call: request.call,
             element_bytes: request.element_bytes,
             reduction: request.reduction,
+            average: request.average,
             input: request.input,
             output: request.output,
             sequence,
@@ -71,8 +74,13 @@ impl<'a> Task<'a> {
         use std::hash::{Hash, Hasher};
         let mut hasher = rustc_hash::FxHasher::default();
         (self.call.collective, self.call.root, self.call.count()).hash(&mut hasher);
-        (self.element_bytes, self.reduction).hash(&mut hasher);
+        (self.element_bytes, self.reduction, self.average).hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// What the sum is divided by.
+    fn divisor(&self) -> Option<u64> {
+        self.average.then(|| self.call.size() as u64)
     }
 
     fn tag(&self, step: u16) -> MessageTag {
@@ -125,7 +133,7 @@ impl Shared {
     ) -> Result<Shared, TransportError> {
         let (lane, offer) = make_offer(task, gpus)?;
         let before = match lane {
-            Some(lane) if offer.usable => Some(gpus.after_application(lane)?),
+            Some(lane) if offer.usable => gpus.after_application(lane)?,
             _ => None,
         };
         let leads = task.call.rank() == 0;
@@ -232,7 +240,7 @@ impl Shared {
         if offers.iter().any(|offer| !offer.usable || offer.digest != offers[0].digest) {
             return Ok(None);
         }
-        if !Resident::can_reduce(gpus, lane, task.reduction) {
+        if !Resident::can_reduce(gpus, lane, task.reduction) || !can_divide(gpus, lane, task) {
             return Ok(None);
         }
         // The kernels take so many inputs at a time, and the result of the first pass must not replace a later input.
@@ -322,6 +330,17 @@ fn make_offer(task: &Task<'_>, gpus: &mut Gpus) -> Result<(Option<Lane>, Offer),
     Ok((Some(lane), offer))
 }
 
+/// Whether the device can divide the sum, where that is asked for.
+fn can_divide(gpus: &mut Gpus, lane: Lane, task: &Task<'_>) -> bool {
+    match (task.divisor(), task.reduction) {
+        (None, _) => true,
+        (Some(by), Some(Reduction::Predefined(_, datatype))) => {
+            gpus.can_map(lane, Change::Divide(by), datatype.into())
+        }
+        (Some(_), _) => false,
+    }
+}
+
 /// Another rank's buffer here. An absent one is empty; `None`: it can't be reached.
 fn reach(
     gpus: &mut Gpus,
@@ -344,7 +363,8 @@ fn queue(gpus: &mut Gpus, lane: Lane, task: &Task<'_>, work: &Work) -> Result<()
             let Some(Reduction::Predefined(op, datatype)) = task.reduction else { return Ok(()) };
             let count = into.len_bytes / task.element_bytes;
             let inputs: Vec<usize> = inputs.iter().map(|input| input.address.0).collect();
-            gpus.queue_reduce(lane, (op, datatype), &inputs, into.address.0, count)
+            let fold = Fold { op, datatype, divisor: task.divisor() };
+            gpus.queue_reduce(lane, fold, &inputs, into.address.0, count)
         }
     }
 }

@@ -46,6 +46,9 @@ pub struct Request<'a> {
     pub output: Region,
     /// The schedule may read the output or leave parts of it alone, so what it holds matters.
     pub fill_output: bool,
+    /// The sum is to be divided by the number of ranks. Only rank 0, where it does the work of all, can do that: where it
+    /// doesn't, nothing is done, and the operation ends as [declined](Operation::was_declined) on all ranks.
+    pub average: bool,
     /// Who waits for it.
     pub mode: Mode,
 }
@@ -68,6 +71,9 @@ struct Body {
     algorithm: &'static Algorithm,
     turn: Turn,
     state: State,
+    /// As in the request.
+    average: bool,
+    declined: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,11 @@ impl Operation {
     /// Its number among the communicator's collectives of its mode.
     pub fn sequence(&self) -> u64 {
         self.0.turn.number
+    }
+
+    /// Whether it has finished without having been done; see [`Request::average`].
+    pub fn was_declined(&self) -> bool {
+        self.0.declined
     }
 }
 
@@ -243,6 +254,10 @@ impl Process {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
+            if operation.average && operation.shared.is_none() {
+                self.decline(communicator, operation);
+                return Ok(true);
+            }
             if operation.shared.is_some() {
                 match self.poll_shared(communicator, operation)? {
                     Progress::Pending => return Ok(false),
@@ -368,8 +383,8 @@ impl Process {
         let shared =
             if communicator.one_device { SharedTask::of(communicator, request) } else { None };
         let memory = match &shared {
-            None => self.memory(communicator, request, turn, scratch_bytes)?,
-            Some(_) => Memory::of(request),
+            None if !request.average => self.memory(communicator, request, turn, scratch_bytes)?,
+            _ => Memory::of(request),
         };
         let Memory { input, output, scratch, block, device } = memory;
         let binding = Binding {
@@ -389,6 +404,7 @@ impl Process {
                 (body.scratch, body.device, body.shared) = (block, device, shared);
                 (body.collective, body.algorithm) = (collective, algorithm);
                 (body.turn, body.state) = (turn, state);
+                (body.average, body.declined) = (request.average, false);
                 operation
             }
             None => {
@@ -403,6 +419,8 @@ impl Process {
                     algorithm,
                     turn,
                     state,
+                    average: request.average,
+                    declined: false,
                 }))
             }
         })
@@ -420,6 +438,13 @@ impl Process {
             false => request.call.chunk,
         };
         Cow::Owned(Call { chunk, topology, ..request.call.clone() })
+    }
+
+    /// Ends an operation that nobody will do.
+    #[cold]
+    fn decline(&mut self, communicator: &mut Communicator, operation: &mut Body) {
+        operation.declined = true;
+        self.retire(communicator, operation);
     }
 
     /// Ends an operation: the next with its tags may run, its scratch memory is free.

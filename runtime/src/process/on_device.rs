@@ -169,6 +169,7 @@ impl Process {
             input: binding.input,
             output: binding.output,
             fill_output: task.fill_output,
+            average: operation.average,
             mode: Mode::Blocking,
         };
         let described = Task::of(&request, binding.sequence);
@@ -195,6 +196,10 @@ impl Process {
             }
             Ok(Progress::Done) => {
                 self.retire(communicator, operation);
+                Ok(Progress::Done)
+            }
+            Ok(Progress::AsUsual) if operation.average => {
+                self.decline(communicator, operation);
                 Ok(Progress::Done)
             }
             Ok(Progress::AsUsual) => {

@@ -66,9 +66,28 @@ impl Process {
         region: Region,
     ) -> Result<Posted, TransportError> {
         let tag = MessageTag { sequence: counts.sequence, step: counts.next(peer, direction) };
+        if communicator.one_device && communicator.any_memory && counts.sequence == PROGRAM {
+            return self.post_near(communicator, direction, peer, tag, region);
+        }
         self.with_messages(communicator, |transport| match direction {
             Direction::Send => transport.send(peer, tag, region),
             Direction::Receive => transport.recv(peer, tag, region),
+        })
+    }
+
+    fn post_near(
+        &mut self,
+        communicator: &mut Communicator,
+        direction: Direction,
+        peer: Rank,
+        tag: MessageTag,
+        region: Region,
+    ) -> Result<Posted, TransportError> {
+        let Process { fabric, gpus, messages, .. } = self;
+        let (own, direct) = (communicator.group.rank, communicator.direct);
+        with_transport(fabric, &mut communicator.wire, |inner| {
+            let mut transport = AnyMemory { inner, gpus, messages, direct };
+            transport.post_near((own, peer), tag, region, direction == Direction::Send)
         })
     }
 

@@ -39,5 +39,5 @@ pub use fold::Fold;
 pub use lane::LaneError;
 pub use layout::{Layout, MAX_RANKS};
 pub use pool::{Lanes, Members, Pool};
-pub use segment::{Descriptor, Segment, SegmentError, SegmentKind};
+pub use segment::{Descriptor, Room, Segment, SegmentError, SegmentKind};
 pub use wait::{Waiter, is_oversubscribed};

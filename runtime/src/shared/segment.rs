@@ -58,11 +58,30 @@ fn system<T>(what: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, 
     result.map_err(|source| SegmentError::System { what: what(), source })
 }
 
+/// How long a segment is, and what is where in it. Its first eight bytes are the segment's own.
+pub trait Room: Copy {
+    /// Bytes of the segment.
+    fn segment_bytes(&self) -> usize;
+}
+
+impl Room for Layout {
+    fn segment_bytes(&self) -> usize {
+        Layout::segment_bytes(self)
+    }
+}
+
+/// So many bytes, of which the user knows what they are.
+impl Room for usize {
+    fn segment_bytes(&self) -> usize {
+        *self
+    }
+}
+
 /// Shared memory, mapped here.
 #[derive(Debug)]
-pub struct Segment {
+pub struct Segment<L: Room = Layout> {
     base: *mut u8,
-    layout: Layout,
+    layout: L,
     id: u64,
     /// Held until the others have opened it.
     file: Option<File>,
@@ -70,23 +89,23 @@ pub struct Segment {
 }
 
 // SAFETY: the memory is shared between processes anyway; all access goes through atomics or the protocol of `lane`.
-unsafe impl Send for Segment {}
+unsafe impl<L: Room + Send> Send for Segment<L> {}
 // SAFETY: what a shared reference gives is an address and numbers that do not change.
-unsafe impl Sync for Segment {}
+unsafe impl<L: Room + Sync> Sync for Segment<L> {}
 
 /// The first words of a segment.
 const ID_AT: usize = 0;
 
-impl Segment {
+impl<L: Room> Segment<L> {
     /// A new segment, all zero, and its description for the others. `folder` holds the file of a named one.
     ///
     /// # Errors
     /// No file, no room, no address space.
     pub fn create(
-        layout: Layout,
+        layout: L,
         kind: SegmentKind,
         folder: &Path,
-    ) -> Result<(Segment, Descriptor), SegmentError> {
+    ) -> Result<(Segment<L>, Descriptor), SegmentError> {
         let id = fresh_id()?;
         let bytes = layout.segment_bytes();
         let (file, path) = match kind {
@@ -123,10 +142,10 @@ impl Segment {
     /// # Errors
     /// It can't be opened or mapped, or is another one.
     pub fn open(
-        layout: Layout,
+        layout: L,
         descriptor: &Descriptor,
         folder: &Path,
-    ) -> Result<Segment, SegmentError> {
+    ) -> Result<Segment<L>, SegmentError> {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| descriptor[i * 8 + b]));
         let (kind, id, pid, fd) = (word(0), word(1), word(2), word(3));
         let path = match kind {
@@ -170,11 +189,12 @@ impl Segment {
     }
 
     /// Its layout.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> L {
         self.layout
     }
 
-    pub(super) fn base(&self) -> *mut u8 {
+    /// Its first byte, which stays mapped for as long as `self` lives.
+    pub fn base(&self) -> *mut u8 {
         self.base
     }
 
@@ -198,7 +218,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl<L: Room> Drop for Segment<L> {
     fn drop(&mut self) {
         self.seal();
         if !self.base.is_null() {

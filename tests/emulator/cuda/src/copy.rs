@@ -22,7 +22,20 @@ fn typed(
             return Err(Code::INVALID_VALUE);
         }
     }
-    copy::line(&stream::get(stream)?, to, from, bytes, wait)
+    if wait == Wait::Sync || bytes == 0 {
+        return copy::line(&stream::get(stream)?, to, from, bytes, wait);
+    }
+    let queue = stream::get_for_work(stream)?;
+    let mut is_pageable = false;
+    for pointer in [to, from] {
+        match Span::of(pointer, bytes)?.context() {
+            Some(owner) => with_handle(owner).iter().for_each(|owner| owner.domain.gate()),
+            None => is_pageable |= pointer == to,
+        }
+    }
+    // The caller of a copy to pageable memory waits for it, with the same consequences as one that loads code.
+    let _locked = if is_pageable { Some(queue.domain()?.lock_out()) } else { None };
+    copy::line(&queue, to, from, bytes, wait)
 }
 
 fn fill(to: usize, pattern: &[u8], count: usize, stream: usize, wait: Wait) -> Result<(), Code> {

@@ -3,7 +3,44 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hetccl_emulated_device::{Code, abi};
+use hetccl_emulated_device::{Code, abi, graph};
+
+/// Calls that may wait or allocate: recordings of other streams do not bear them.
+const UNSAFE_IN_CAPTURE: &[&str] = &[
+    "cuCtxCreate_v2",
+    "cuCtxCreate_v3",
+    "cuCtxDestroy_v2",
+    "cuCtxSynchronize",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuIpcCloseMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuLibraryLoadData",
+    "cuLibraryLoadFromFile",
+    "cuLibraryUnload",
+    "cuMemAllocHost_v2",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch_v2",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpy",
+    "cuMemcpyDtoD_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemsetD8_v2",
+    "cuModuleLoad",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+    "cuModuleLoadFatBinary",
+    "cuModuleUnload",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+];
 
 /// Set by `cuInit`.
 pub(crate) static INITIALIZED: AtomicBool = AtomicBool::new(false);
@@ -23,6 +60,9 @@ pub(crate) fn enter(function: &'static str, body: impl FnOnce() -> Result<(), Co
         }
         if !early && !INITIALIZED.load(Ordering::Acquire) {
             return Err(Code::NOT_INITIALIZED);
+        }
+        if UNSAFE_IN_CAPTURE.contains(&function) {
+            graph::check_call()?;
         }
         body()
     })

@@ -12,6 +12,8 @@ use crate::stream;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const ALL_FLAGS: u32 = 7;
+/// `CU_EVENT_RECORD_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 static EVENTS: Table<Event> = Table::new(4);
 
@@ -30,18 +32,23 @@ pub(crate) fn forget(context: usize) {
     EVENTS.remove_all(|event| event.context == context);
 }
 
-fn record(event: usize, stream: usize) -> Result<(), Code> {
-    let (event, stream) = (get(event)?, stream::get(stream)?);
+fn record(event: usize, stream: usize, flags: u32) -> Result<(), Code> {
+    let (event, stream) = (get(event)?, stream::get_for_work(stream)?);
     if event.context != stream.domain()?.context {
         return Err(Code::INVALID_HANDLE);
     }
-    event.record(&stream)
+    match flags {
+        0 => event.record(&stream),
+        EXTERNAL => event.record_external(&stream),
+        _ => Err(Code::INVALID_VALUE),
+    }
 }
 
 entries! {
     fn cuEventCreate(event: Out<usize>, flags: u32) {
         event.check()?;
         let context = current()?;
+        context.domain.gate();
         let (timing, shared) = (flags & DISABLE_TIMING == 0, flags & INTERPROCESS != 0);
         if flags & !ALL_FLAGS != 0 || shared && timing {
             return Err(Code::INVALID_VALUE);
@@ -54,22 +61,23 @@ entries! {
     }
 
     fn cuEventRecord = cuEventRecord_ptsz(event: usize, stream: usize) {
-        record(event, stream)
+        record(event, stream, 0)
     }
 
     fn cuEventRecordWithFlags = cuEventRecordWithFlags_ptsz(event: usize, stream: usize, flags: u32) {
-        if flags > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
-        record(event, stream)
+        record(event, stream, flags)
     }
 
     fn cuEventQuery(event: usize) {
-        if get(event)?.is_reached() { Ok(()) } else { Err(Code::NOT_READY) }
+        let event = get(event)?;
+        event.check_not_captured()?;
+        if event.is_reached() { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuEventSynchronize(event: usize) {
-        get(event)?.synchronize();
+        let event = get(event)?;
+        event.check_not_captured()?;
+        event.synchronize();
         Ok(())
     }
 

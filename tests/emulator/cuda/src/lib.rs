@@ -10,11 +10,12 @@
 //! | `memory.rs`, `pointer.rs`, `copy.rs` | `cuMem*`, `cuPointer*` |
 //! | `virtual_memory.rs` | `cuMemCreate`, `cuMemMap` and what belongs to them |
 //! | `stream.rs`, `event.rs` | `cuStream*`, `cuEvent*`, `cuLaunchHostFunc` |
+//! | `graph.rs` | stream capture, `cuGraph*` of what was captured, `cuUserObject*` |
 //! | `ipc.rs` | `cuIpc*` |
 //! | `module.rs` | `cuModule*`, `cuLibrary*`, `cuLaunchKernel` |
 //! | `lookup.rs` | `cuGetProcAddress`, error names |
 //!
-//! Not there: arrays, textures, graphs and stream capture, graphics, the linker, occupancy beyond a constant, launch
+//! Not there: arrays, textures, graphs that are built by hand (but for host nodes that wait for nothing), graphics, the linker, occupancy beyond a constant, launch
 //! parameters in a buffer (`extra`).
 
 mod entry;
@@ -23,6 +24,7 @@ mod context;
 mod copy;
 mod device;
 mod event;
+mod graph;
 mod ipc;
 mod lookup;
 mod memory;

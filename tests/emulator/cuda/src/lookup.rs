@@ -15,6 +15,8 @@ const VERSIONS: &[(&str, i32, &str)] = &[
     ("cuCtxCreate", 11040, "_v3"),
     ("cuDeviceGetUuid", 11040, "_v2"),
     ("cuGetProcAddress", 12000, "_v2"),
+    ("cuStreamBeginCapture", 10010, "_v2"),
+    ("cuStreamGetCaptureInfo", 11030, "_v2"),
     ("cuStreamWaitValue32", 11070, "_v2"),
     ("cuStreamWaitValue64", 11070, "_v2"),
     ("cuStreamWriteValue32", 11070, "_v2"),
@@ -72,6 +74,7 @@ errors! {
     218 CUDA_ERROR_INVALID_PTX "a PTX JIT compilation failed";
     301 CUDA_ERROR_FILE_NOT_FOUND "file not found";
     304 CUDA_ERROR_OPERATING_SYSTEM "OS call failed or operation not supported on this OS";
+    401 CUDA_ERROR_ILLEGAL_STATE "the operation cannot be performed in the present state";
     400 CUDA_ERROR_INVALID_HANDLE "invalid resource handle";
     500 CUDA_ERROR_NOT_FOUND "named symbol not found";
     600 CUDA_ERROR_NOT_READY "device not ready";
@@ -87,6 +90,15 @@ errors! {
     719 CUDA_ERROR_LAUNCH_FAILED "unspecified launch failure";
     800 CUDA_ERROR_NOT_PERMITTED "operation not permitted";
     801 CUDA_ERROR_NOT_SUPPORTED "operation not supported";
+    900 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED "operation not permitted when stream is capturing";
+    901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED "operation failed due to a previous error during capture";
+    902 CUDA_ERROR_STREAM_CAPTURE_MERGE "operation would result in a merge of separate capture sequences";
+    903 CUDA_ERROR_STREAM_CAPTURE_UNMATCHED "capture was not ended in the same stream as it began";
+    904 CUDA_ERROR_STREAM_CAPTURE_UNJOINED "capturing stream has unjoined work";
+    905 CUDA_ERROR_STREAM_CAPTURE_ISOLATION "dependency created on uncaptured work in another stream";
+    906 CUDA_ERROR_STREAM_CAPTURE_IMPLICIT "operation would make the legacy stream depend on a capturing blocking stream";
+    907 CUDA_ERROR_CAPTURED_EVENT "operation not permitted on an event last recorded in a capturing stream";
+    908 CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD "attempt to terminate a thread-local capture sequence from another thread";
     999 CUDA_ERROR_UNKNOWN "unknown error";
 }
 

@@ -36,10 +36,9 @@ fn free(pointer: usize, wanted: impl Fn(Kind) -> bool) -> Result<(), Code> {
     let context = current()?;
     let found = memory::find(pointer).filter(|found| found.base == pointer && wanted(found.kind));
     let found = found.ok_or(Code::INVALID_VALUE)?;
-    match crate::context::with_handle(found.context) {
-        Ok(owner) => owner.domain.synchronize(),
-        Err(_) => context.domain.synchronize(),
-    }
+    let owner = crate::context::with_handle(found.context).unwrap_or(context);
+    let _locked = owner.domain.lock_out();
+    owner.domain.synchronize();
     memory::release(pointer, wanted)?;
     Ok(())
 }

@@ -14,8 +14,7 @@ static KERNELS: Table<Kernel> = Table::new(6);
 
 fn load(module: Out<usize>, image: In<u8>) -> Result<(), Code> {
     module.check()?;
-    current()?;
-    hetccl_emulated_device::event::after_value_waits();
+    let _locked = current()?.domain.lock_out();
     // SAFETY: the C caller passes an image, by the function's documentation.
     let loaded = unsafe { Module::from_memory(image.pointer())? };
     module.set(MODULES.insert(loaded))
@@ -42,7 +41,7 @@ fn launch(
         return Err(Code::NOT_SUPPORTED);
     }
     // SAFETY: the C caller passes a pointer to each argument, by the function's documentation.
-    unsafe { kernel.launch(&stream::get(stream)?, shape, parameters.pointer()) }
+    unsafe { kernel.launch(&stream::get_for_work(stream)?, shape, parameters.pointer()) }
 }
 
 /// `CUlaunchConfig`.
@@ -116,6 +115,7 @@ entries! {
         _options: usize, _values: usize, _count: u32
     ) {
         library.check()?;
+        let _locked = current()?.domain.lock_out();
         // SAFETY: the C caller passes an image, by the function's documentation.
         let loaded = unsafe { Module::from_memory(image.pointer())? };
         library.set(MODULES.insert(loaded))

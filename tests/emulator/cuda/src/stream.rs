@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hetccl_emulated_device::abi::{In, Out, Table};
 use hetccl_emulated_device::event::{self, Comparison};
 use hetccl_emulated_device::stream::{Role, Stream};
-use hetccl_emulated_device::{Code, entries};
+use hetccl_emulated_device::{Code, entries, graph};
 
 use crate::context::{self, Context, current};
 use crate::entry::{default_is_per_thread, in_host_function};
@@ -15,6 +15,8 @@ use crate::entry::{default_is_per_thread, in_host_function};
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 static STREAMS: Table<Stream> = Table::new(3);
 
@@ -42,6 +44,14 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     }
 }
 
+/// The stream with this handle, for a call that queues work: it waits while another thread loads code or frees memory in the
+/// stream's context, and that waits for streams which wait for values.
+pub(crate) fn get_for_work(handle: usize) -> Result<Arc<Stream>, Code> {
+    let stream = get(handle)?;
+    stream.domain()?.gate();
+    Ok(stream)
+}
+
 /// The context of the stream with this handle.
 pub(crate) fn context_of(handle: usize) -> Result<Arc<Context>, Code> {
     context::with_handle(get(handle)?.domain()?.context)
@@ -66,6 +76,7 @@ fn own(context: &Context) -> Result<Arc<Stream>, Code> {
 fn create(stream: Out<usize>, flags: u32, priority: i32) -> Result<(), Code> {
     stream.check()?;
     let context = current()?;
+    context.domain.gate();
     let role = match flags {
         0 => Role::Blocking,
         NON_BLOCKING => Role::NonBlocking,
@@ -134,12 +145,16 @@ entries! {
     }
 
     fn cuStreamSynchronize = cuStreamSynchronize_ptsz(stream: usize) {
-        get(stream)?.synchronize();
+        let stream = get(stream)?;
+        graph::check_wait(&stream)?;
+        stream.synchronize();
         Ok(())
     }
 
     fn cuStreamQuery = cuStreamQuery_ptsz(stream: usize) {
-        if get(stream)?.is_idle() { Ok(()) } else { Err(Code::NOT_READY) }
+        let stream = get(stream)?;
+        graph::check_wait(&stream)?;
+        if stream.is_idle() { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuStreamGetFlags = cuStreamGetFlags_ptsz(stream: usize, flags: Out<u32>) {
@@ -158,36 +173,18 @@ entries! {
         context.set(context_of(stream)?.handle)
     }
 
-    fn cuStreamIsCapturing = cuStreamIsCapturing_ptsz(stream: usize, status: Out<i32>) {
-        get(stream)?;
-        status.set(0)
-    }
-
-    fn cuStreamBeginCapture_v2 = cuStreamBeginCapture_v2_ptsz(_stream: usize, _mode: i32) {
-        Err(Code::NOT_SUPPORTED)
-    }
-
-    fn cuStreamGetCaptureInfo_v2 = cuStreamGetCaptureInfo_v2_ptsz(
-        stream: usize, status: Out<i32>, _id: Out<u64>, _graph: Out<usize>, _nodes: Out<usize>, _count: Out<usize>
-    ) {
-        get(stream)?;
-        status.set(0)
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {
-        mode.check()
-    }
-
     fn cuStreamWaitEvent = cuStreamWaitEvent_ptsz(stream: usize, event: usize, flags: u32) {
-        if flags > 1 {
-            return Err(Code::INVALID_VALUE);
+        let (event, stream) = (crate::event::get(event)?, get(stream)?);
+        match flags {
+            0 => event.hold_back(&stream),
+            EXTERNAL => event.hold_back_external(&stream),
+            _ => Err(Code::INVALID_VALUE),
         }
-        crate::event::get(event)?.hold_back(&get(stream)?)
     }
 
     fn cuLaunchHostFunc = cuLaunchHostFunc_ptsz(stream: usize, function: Option<HostFunction>, data: usize) {
         let function = function.ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.enqueue(move || in_host_function(|| function(data as *mut c_void)))?;
+        get_for_work(stream)?.submit(move || in_host_function(|| function(data as *mut c_void)))?;
         Ok(())
     }
 
@@ -195,7 +192,7 @@ entries! {
         stream: usize, callback: Option<Callback>, data: usize, flags: u32
     ) {
         let callback = callback.filter(|_| flags == 0).ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.enqueue(move || in_host_function(|| callback(stream, 0, data as *mut c_void)))?;
+        get_for_work(stream)?.submit(move || in_host_function(|| callback(stream, 0, data as *mut c_void)))?;
         Ok(())
     }
 

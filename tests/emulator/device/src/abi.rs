@@ -232,6 +232,13 @@ impl<T> Table<T> {
         self.lock(|objects| objects.get(&handle).cloned()).ok_or(Code::INVALID_HANDLE)
     }
 
+    /// The handle of an object that is here.
+    pub fn handle_of(&self, object: &Arc<T>) -> Option<usize> {
+        self.lock(|objects| {
+            objects.iter().find(|(_, other)| Arc::ptr_eq(other, object)).map(|(&handle, _)| handle)
+        })
+    }
+
     /// Takes the object out.
     pub fn remove(&self, handle: usize) -> Result<Arc<T>, Code> {
         self.lock(|objects| objects.remove(&handle)).ok_or(Code::INVALID_HANDLE)

@@ -4,6 +4,7 @@
 //!
 //! - Pageable host memory as the source is read before the call returns; the device may get the data later.
 //! - Pageable host memory as the target is written before the call returns.
+//! - A graph reads and writes pageable memory at each launch.
 //! - Pinned memory is read and written when the stream comes to the copy.
 //! - Synchronous copies within the device do not make the host wait.
 
@@ -88,9 +89,10 @@ pub fn rows(
         Wait::Sync => !(on_device(&target) && (on_device(&source) || source.kind().is_none())),
         Wait::Async => target.kind().is_none(),
     };
-    let ticket = if source.kind().is_none() && target.kind().is_some() {
+    let staged_now = source.kind().is_none() && target.kind().is_some() && !stream.is_recording();
+    let ticket = if staged_now {
         let staged = stage(&source, from.pitch_bytes, extent);
-        stream.enqueue(move || {
+        stream.submit(move || {
             move_rows(
                 target.address(),
                 to.pitch_bytes,
@@ -100,7 +102,7 @@ pub fn rows(
             );
         })?
     } else {
-        stream.enqueue(move || {
+        stream.submit(move || {
             move_rows(target.address(), to.pitch_bytes, source.address(), from.pitch_bytes, extent);
         })?
     };
@@ -129,7 +131,7 @@ pub fn fill(
         return Err(Code::INVALID_VALUE);
     }
     let row = pattern.repeat(extent.width_bytes / pattern.len());
-    let ticket = stream.enqueue(move || {
+    let ticket = stream.submit(move || {
         move_rows(target.address(), to.pitch_bytes, row.as_ptr() as usize, 0, extent);
     })?;
     if wait == Wait::Sync && !kind.on_device() {

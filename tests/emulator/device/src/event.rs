@@ -1,12 +1,13 @@
 //! Events. Their counters can lie in shared memory, so that several processes see the same event.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::file::{SharedFile, next_number};
+use crate::graph::Recording;
 use crate::process::Handle;
-use crate::stream::Stream;
+use crate::stream::{Stream, ValueWait};
 use crate::{Code, memory};
 
 const STATE_BYTES: usize = 4096;
@@ -31,6 +32,8 @@ pub struct Event {
     device: usize,
     number: u64,
     state: Placed,
+    /// Where in a graph it was recorded last, if it was.
+    captured: Mutex<Option<Recording>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,8 @@ impl Event {
         } else {
             Placed::Here(State::default())
         };
-        Ok(Arc::new(Event { flags, timing, context, device, number, state }))
+        let captured = Mutex::new(None);
+        Ok(Arc::new(Event { flags, timing, context, device, number, state, captured }))
     }
 
     /// Another process's event.
@@ -72,6 +76,7 @@ impl Event {
             device: handle.device,
             number: next_number(),
             state,
+            captured: Mutex::new(None),
         }))
     }
 
@@ -88,13 +93,38 @@ impl Event {
         self.device == device
     }
 
-    /// Notes the work that is in the stream now.
+    fn captured(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Refuses questions about an event that was recorded into a graph.
+    pub fn check_not_captured(&self) -> Result<(), Code> {
+        match &*self.captured() {
+            Some(recording) => Err(recording.spoil(Code::CAPTURED_EVENT)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the work that is in the stream now; in a graph that it records, where that has come to.
     pub fn record(self: &Arc<Event>, stream: &Arc<Stream>) -> Result<(), Code> {
-        let record = self.state().recorded.fetch_add(1, Ordering::AcqRel) + 1;
+        if let Some(recording) = &*stream.recording() {
+            *self.captured() = Some(recording.clone());
+            return Ok(());
+        }
+        *self.captured() = None;
+        self.record_external(stream)
+    }
+
+    /// Notes the work that is in the stream now; a graph that it records will do so at each launch.
+    pub fn record_external(self: &Arc<Event>, stream: &Arc<Stream>) -> Result<(), Code> {
         let event = self.clone();
-        stream.enqueue(move || {
-            event.state().reached_ns.store(now_ns(), Ordering::Release);
-            event.state().reached.fetch_max(record, Ordering::AcqRel);
+        stream.submit_each(move || {
+            let record = event.state().recorded.fetch_add(1, Ordering::AcqRel) + 1;
+            let event = event.clone();
+            Box::new(move || {
+                event.state().reached_ns.store(now_ns(), Ordering::Release);
+                event.state().reached.fetch_max(record, Ordering::AcqRel);
+            })
         })?;
         Ok(())
     }
@@ -109,13 +139,31 @@ impl Event {
         self.wait_for(self.state().recorded.load(Ordering::Acquire));
     }
 
-    /// Has later work of `stream` wait for the work that is recorded now.
+    /// Has later work of `stream` wait for the work that is recorded now. A wait for a place in a graph makes the stream
+    /// record as well.
     pub fn hold_back(self: &Arc<Event>, stream: &Arc<Stream>) -> Result<(), Code> {
+        if let Some(place) = &*self.captured() {
+            return place.hold_back(stream);
+        }
+        if let Some(recording) = &*stream.recording() {
+            return Err(recording.spoil(Code::STREAM_CAPTURE_ISOLATION));
+        }
         let record = self.state().recorded.load(Ordering::Acquire);
         if !self.has_reached(record) {
             let event = self.clone();
             stream.enqueue(move || event.wait_for(record))?;
         }
+        Ok(())
+    }
+
+    /// Has later work of `stream` wait for what has been recorded when it is enqueued; in a graph, when that is launched.
+    pub fn hold_back_external(self: &Arc<Event>, stream: &Arc<Stream>) -> Result<(), Code> {
+        let event = self.clone();
+        stream.submit_each(move || {
+            let event = event.clone();
+            let record = event.state().recorded.load(Ordering::Acquire);
+            Box::new(move || event.wait_for(record))
+        })?;
         Ok(())
     }
 
@@ -211,24 +259,16 @@ pub fn wait_value(
     mask: u64,
     comparison: Comparison,
 ) -> Result<(), Code> {
-    let span = value_span(address, bytes)?;
-    WAITS.fetch_add(1, Ordering::AcqRel);
-    let queued = stream.enqueue(move || {
-        poll(|| comparison.holds(load(&span, bytes), value, mask, bytes));
-        WAITS.fetch_sub(1, Ordering::AcqRel);
+    let span = Arc::new(value_span(address, bytes)?);
+    let owner = stream.clone();
+    let queued = stream.submit_each(move || {
+        let (span, waiting) = (span.clone(), ValueWait::new(&owner));
+        Box::new(move || {
+            poll(|| comparison.holds(load(&span, bytes), value, mask, bytes));
+            drop(waiting);
+        })
     });
-    if queued.is_err() {
-        WAITS.fetch_sub(1, Ordering::AcqRel);
-    }
     queued.map(drop)
-}
-
-/// Streams' waits for values that have not ended.
-static WAITS: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns when no stream of the process waits for a value, nor has such a wait queued: as a driver does before it loads code.
-pub fn after_value_waits() {
-    poll(|| WAITS.load(Ordering::Acquire) == 0);
 }
 
 /// Writes a value of 4 or 8 `bytes` when the stream comes to it.
@@ -239,7 +279,7 @@ pub fn write_value(
     value: u64,
 ) -> Result<(), Code> {
     let span = value_span(address, bytes)?;
-    stream.enqueue(move || {
+    stream.submit(move || {
         let pointer = span.address() as *mut u64;
         // SAFETY: the span is of `bytes`, aligned, and keeps its memory.
         unsafe {

@@ -191,7 +191,7 @@ impl Kernel {
         // SAFETY: the caller's promise.
         let arguments = unsafe { self.copy_arguments(parameters)? };
         let kernel = self.clone();
-        stream.enqueue(move || kernel.run(&arguments, shape))?;
+        stream.submit(move || kernel.run(&arguments, shape))?;
         Ok(())
     }
 

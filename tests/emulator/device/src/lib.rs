@@ -8,6 +8,7 @@
 //! | [`memory`] | allocations, mapped twice: without access for the program, readable for the emulator |
 //! | [`fault`] | the line, the count and the death that a stray access to device memory ends in |
 //! | [`stream`] | one thread per stream, and the order of the legacy default stream |
+//! | [`graph`] | graphs: work that streams record, and run again and again |
 //! | [`event`] | events, also between processes |
 //! | [`signal`] | events that are set and reset, as Level Zero has them |
 //! | [`copy`] | what copies and fills wait for |
@@ -52,6 +53,7 @@ pub mod event;
 pub mod failure;
 pub mod fault;
 pub mod file;
+pub mod graph;
 pub mod kernel;
 pub mod mapping;
 pub mod memory;

@@ -216,6 +216,11 @@ impl Span {
         self.address
     }
 
+    /// The context that it belongs to; `None` for pageable host memory.
+    pub fn context(&self) -> Option<usize> {
+        self.owner.as_ref().map(|owner| owner.context)
+    }
+
     /// What sort of memory; `None` for pageable host memory.
     pub fn kind(&self) -> Option<Kind> {
         self.owner.as_ref().map(|owner| owner.kind)

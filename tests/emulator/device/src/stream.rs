@@ -5,11 +5,12 @@
 //! waits for is fixed when it is enqueued, under a lock of the domain, so waiting cannot go round in circles.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::file::next_number;
+use crate::graph::{Each, Recording};
 use crate::{Code, settings};
 
 const KERNEL_STACK_BYTES: usize = 16 << 20;
@@ -24,6 +25,44 @@ pub struct Domain {
     /// Its null stream.
     pub null: Arc<Stream>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// Waits for values in its streams that have not ended.
+    value_waits: AtomicUsize,
+    /// Calls that keep others out.
+    locked: Mutex<usize>,
+    unlocked: Condvar,
+}
+
+/// Keeps calls of other threads waiting until it is dropped.
+#[derive(Debug)]
+pub struct LockedOut(Arc<Domain>);
+
+impl Drop for LockedOut {
+    fn drop(&mut self) {
+        *self.0.lock_count() -= 1;
+        self.0.unlocked.notify_all();
+    }
+}
+
+/// A wait for a value that has not ended.
+#[derive(Debug)]
+pub(crate) struct ValueWait(Option<Arc<Domain>>);
+
+impl ValueWait {
+    pub(crate) fn new(stream: &Stream) -> ValueWait {
+        let domain = stream.domain.upgrade();
+        if let Some(domain) = &domain {
+            domain.value_waits.fetch_add(1, Ordering::AcqRel);
+        }
+        ValueWait(domain)
+    }
+}
+
+impl Drop for ValueWait {
+    fn drop(&mut self) {
+        if let Some(domain) = &self.0 {
+            domain.value_waits.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Domain {
@@ -31,7 +70,15 @@ impl Domain {
     pub fn new(device: usize, context: usize) -> Arc<Domain> {
         Arc::new_cyclic(|domain| {
             let null = Stream::new(domain.clone(), Role::Null, 0, 0);
-            Domain { device, context, streams: Mutex::new(vec![null.clone()]), null }
+            Domain {
+                device,
+                context,
+                streams: Mutex::new(vec![null.clone()]),
+                null,
+                value_waits: AtomicUsize::new(0),
+                locked: Mutex::new(0),
+                unlocked: Condvar::new(),
+            }
         })
     }
 
@@ -48,6 +95,29 @@ impl Domain {
         for stream in streams {
             stream.synchronize();
         }
+    }
+
+    /// What a driver does when it loads code or frees memory: waits until no stream waits for a value, and keeps other
+    /// threads' calls that queue work waiting meanwhile.
+    pub fn lock_out(self: &Arc<Domain>) -> LockedOut {
+        *self.lock_count() += 1;
+        let locked = LockedOut(self.clone());
+        while self.value_waits.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        locked
+    }
+
+    /// Waits while another call keeps those out that queue work.
+    pub fn gate(&self) {
+        let mut locked = self.lock_count();
+        while *locked > 0 {
+            locked = self.unlocked.wait(locked).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn lock_count(&self) -> MutexGuard<'_, usize> {
+        self.locked.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Ends all streams, once their work is done.
@@ -87,6 +157,8 @@ pub struct Stream {
     role: Role,
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// The graph that it records instead of running.
+    recording: Mutex<Option<Recording>>,
 }
 
 #[derive(Default)]
@@ -110,7 +182,7 @@ struct Operation {
 }
 
 /// An operation of a stream, to wait for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ticket {
     stream: Arc<Stream>,
     operation: u64,
@@ -137,6 +209,7 @@ impl Stream {
             role,
             queue: Mutex::default(),
             changed: Condvar::new(),
+            recording: Mutex::new(None),
         })
     }
 
@@ -145,22 +218,70 @@ impl Stream {
         self.domain.upgrade().ok_or(Code::CONTEXT_IS_DESTROYED)
     }
 
-    /// Puts `work` at the end of the queue.
+    /// What it records, where it does.
+    pub(crate) fn recording(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.recording.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Does it record a graph?
+    pub fn is_recording(&self) -> bool {
+        self.recording().is_some()
+    }
+
+    /// Puts `work`, which can be done again, at the end of the queue or into the graph that the stream records.
+    pub fn submit(
+        self: &Arc<Stream>,
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Ticket, Code> {
+        let work = Arc::new(work);
+        self.submit_each(move || {
+            let work = work.clone();
+            Box::new(move || work())
+        })
+    }
+
+    /// As [`Stream::submit`]; `each` is called when the work is enqueued, for graphs at each launch, and returns the work.
+    pub fn submit_each(
+        self: &Arc<Stream>,
+        each: impl Fn() -> Box<dyn FnOnce() + Send> + Send + Sync + 'static,
+    ) -> Result<Ticket, Code> {
+        if let Some(recording) = &mut *self.recording() {
+            recording.add(Each::new(each))?;
+            return Ok(Ticket { stream: self.clone(), operation: 0 });
+        }
+        self.enqueue(each())
+    }
+
+    /// Puts `work` at the end of the queue. It is nothing that a graph can have.
     pub fn enqueue(
         self: &Arc<Stream>,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<Ticket, Code> {
+        self.enqueue_after(Vec::new(), work)
+    }
+
+    /// As [`Stream::enqueue`], to be done after operations of other streams.
+    pub(crate) fn enqueue_after(
+        self: &Arc<Stream>,
+        mut after: Vec<Ticket>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Ticket, Code> {
+        if let Some(recording) = &*self.recording() {
+            return Err(recording.spoil(Code::STREAM_CAPTURE_UNSUPPORTED));
+        }
         let domain = self.domain()?;
         let streams = domain.lock();
-        let after = match self.role {
-            Role::Null => streams
-                .iter()
-                .filter(|other| other.role == Role::Blocking)
-                .filter_map(Stream::last)
-                .collect(),
-            Role::Blocking => domain.null.last().into_iter().collect(),
-            Role::NonBlocking => Vec::new(),
-        };
+        match self.role {
+            Role::Null => {
+                let blocking = || streams.iter().filter(|other| other.role == Role::Blocking);
+                if let Some(recording) = blocking().find_map(|other| other.recording().clone()) {
+                    return Err(recording.spoil(Code::STREAM_CAPTURE_IMPLICIT));
+                }
+                after.extend(blocking().filter_map(Stream::last));
+            }
+            Role::Blocking => after.extend(domain.null.last()),
+            Role::NonBlocking => {}
+        }
         let mut queue = self.lock();
         if queue.closed {
             return Err(Code::INVALID_HANDLE);

@@ -2,7 +2,29 @@
 
 use std::cell::Cell;
 
-use hetccl_emulated_device::{Code, Vendor, abi, start};
+use hetccl_emulated_device::{Code, Vendor, abi, graph, start};
+
+/// Calls that may wait or allocate: recordings of other streams do not bear them.
+const UNSAFE_IN_CAPTURE: &[&str] = &[
+    "hipDeviceSynchronize",
+    "hipEventQuery",
+    "hipEventSynchronize",
+    "hipFree",
+    "hipHostFree",
+    "hipHostMalloc",
+    "hipHostRegister",
+    "hipHostUnregister",
+    "hipIpcCloseMemHandle",
+    "hipIpcOpenMemHandle",
+    "hipMalloc",
+    "hipMallocManaged",
+    "hipMemcpy",
+    "hipModuleLoad",
+    "hipModuleLoadData",
+    "hipModuleUnload",
+    "hipStreamQuery",
+    "hipStreamSynchronize",
+];
 
 thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
@@ -12,7 +34,12 @@ thread_local! {
 /// The way in of each function.
 pub(crate) fn enter(function: &'static str, body: impl FnOnce() -> Result<(), Code>) -> i32 {
     start(Vendor::Hip);
-    let code = abi::enter(function, body);
+    let code = abi::enter(function, || {
+        if UNSAFE_IN_CAPTURE.contains(&function) {
+            graph::check_call()?;
+        }
+        body()
+    });
     if code != 0 && !matches!(function, "hipGetLastError" | "hipPeekAtLastError") {
         LAST_ERROR.set(code);
     }

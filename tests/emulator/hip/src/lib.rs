@@ -9,13 +9,14 @@
 //! | `device.rs` | `hipInit`, `hipDevice*`, properties |
 //! | `memory.rs`, `copy.rs`, `virtual_memory.rs` | `hipMalloc*`, `hipHost*`, `hipPointer*`, `hipMemcpy*`, `hipMemset*`, `hipMemCreate` |
 //! | `stream.rs`, `ipc.rs` | `hipStream*`, `hipEvent*`, `hipLaunchHostFunc`, `hipIpc*` |
+//! | `graph.rs` | stream capture, `hipGraph*` of what was captured, `hipUserObject*` |
 //! | `module.rs` | `hipModule*` |
 //! | `error.rs` | `hipGetLastError`, error names, `hipGetProcAddress` |
 //!
 //! Where HIP differs from CUDA, so does this: no contexts, a second opening of a memory handle gives a second address,
 //! memory handles are of base addresses only, `hipMalloc` of nothing succeeds, errors are kept for `hipGetLastError`.
 //!
-//! Not there: arrays, textures, graphs and stream capture, contexts, `hipLaunchKernel` (kernels that the compiler registers),
+//! Not there: arrays, textures, graphs that are built by hand (but for host nodes that wait for nothing), contexts, `hipLaunchKernel` (kernels that the compiler registers),
 //! occupancy beyond a constant, launch parameters in a buffer (`extra`).
 
 mod entry;
@@ -23,6 +24,7 @@ mod entry;
 mod copy;
 mod device;
 mod error;
+mod graph;
 mod ipc;
 mod memory;
 mod module;

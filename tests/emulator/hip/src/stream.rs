@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hetccl_emulated_device::abi::{Out, Table};
 use hetccl_emulated_device::event::{self, Comparison, Event};
 use hetccl_emulated_device::stream::{Role, Stream};
-use hetccl_emulated_device::{Code, entries};
+use hetccl_emulated_device::{Code, entries, graph};
 
 use crate::device::{current, domain};
 use crate::entry::default_is_per_thread;
@@ -67,6 +67,13 @@ fn own(device: usize) -> Result<Arc<Stream>, Code> {
     })
 }
 
+/// A stream whose graph would have to hold memory operations, which HIP can't have there.
+fn not_recording(stream: usize) -> Result<Arc<Stream>, Code> {
+    let stream = get(stream)?;
+    graph::check_wait(&stream)?;
+    Ok(stream)
+}
+
 fn create(stream: Out<usize>, flags: u32, priority: i32) -> Result<(), Code> {
     stream.check()?;
     let role = match flags {
@@ -110,12 +117,16 @@ entries! {
     }
 
     fn hipStreamSynchronize = hipStreamSynchronize_spt(stream: usize) {
-        get(stream)?.synchronize();
+        let stream = get(stream)?;
+        graph::check_wait(&stream)?;
+        stream.synchronize();
         Ok(())
     }
 
     fn hipStreamQuery = hipStreamQuery_spt(stream: usize) {
-        if get(stream)?.is_idle() { Ok(()) } else { Err(Code::NOT_READY) }
+        let stream = get(stream)?;
+        graph::check_wait(&stream)?;
+        if stream.is_idle() { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn hipStreamGetFlags = hipStreamGetFlags_spt(stream: usize, flags: Out<u32>) {
@@ -130,15 +141,6 @@ entries! {
         device.set(get(stream)?.domain()?.device as i32)
     }
 
-    fn hipStreamIsCapturing = hipStreamIsCapturing_spt(stream: usize, status: Out<i32>) {
-        get(stream)?;
-        status.set(0)
-    }
-
-    fn hipStreamBeginCapture = hipStreamBeginCapture_spt(_stream: usize, _mode: i32) {
-        Err(Code::NOT_SUPPORTED)
-    }
-
     fn hipStreamWaitEvent = hipStreamWaitEvent_spt(stream: usize, event: usize, flags: u32) {
         if flags > 1 {
             return Err(Code::INVALID_VALUE);
@@ -148,7 +150,7 @@ entries! {
 
     fn hipLaunchHostFunc = hipLaunchHostFunc_spt(stream: usize, function: Option<HostFunction>, data: usize) {
         let function = function.ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.enqueue(move || function(data as *mut c_void))?;
+        get(stream)?.submit(move || function(data as *mut c_void))?;
         Ok(())
     }
 
@@ -156,25 +158,25 @@ entries! {
         stream: usize, callback: Option<Callback>, data: usize, flags: u32
     ) {
         let callback = callback.filter(|_| flags == 0).ok_or(Code::INVALID_VALUE)?;
-        get(stream)?.enqueue(move || callback(stream, 0, data as *mut c_void))?;
+        get(stream)?.submit(move || callback(stream, 0, data as *mut c_void))?;
         Ok(())
     }
 
     fn hipStreamWaitValue32(stream: usize, address: usize, value: u32, flags: u32, mask: u32) {
         let comparison = Comparison::from_flags(flags, Comparison::AtLeast)?;
-        event::wait_value(&get(stream)?, address, 4, value.into(), mask.into(), comparison)
+        event::wait_value(&not_recording(stream)?, address, 4, value.into(), mask.into(), comparison)
     }
 
     fn hipStreamWaitValue64(stream: usize, address: usize, value: u64, flags: u32, mask: u64) {
-        event::wait_value(&get(stream)?, address, 8, value, mask, Comparison::from_flags(flags, Comparison::AtLeast)?)
+        event::wait_value(&not_recording(stream)?, address, 8, value, mask, Comparison::from_flags(flags, Comparison::AtLeast)?)
     }
 
     fn hipStreamWriteValue32(stream: usize, address: usize, value: u32, _flags: u32) {
-        event::write_value(&get(stream)?, address, 4, value.into())
+        event::write_value(&not_recording(stream)?, address, 4, value.into())
     }
 
     fn hipStreamWriteValue64(stream: usize, address: usize, value: u64, _flags: u32) {
-        event::write_value(&get(stream)?, address, 8, value)
+        event::write_value(&not_recording(stream)?, address, 8, value)
     }
 
     fn hipEventCreate(event: Out<usize>) {
@@ -198,11 +200,15 @@ entries! {
     }
 
     fn hipEventQuery(event: usize) {
-        if EVENTS.get(event)?.is_reached() { Ok(()) } else { Err(Code::NOT_READY) }
+        let event = EVENTS.get(event)?;
+        event.check_not_captured()?;
+        if event.is_reached() { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn hipEventSynchronize(event: usize) {
-        EVENTS.get(event)?.synchronize();
+        let event = EVENTS.get(event)?;
+        event.check_not_captured()?;
+        event.synchronize();
         Ok(())
     }
 

@@ -1,0 +1,98 @@
+//! Words in pinned memory that streams write when they come to a mark: how the end of work is seen without a call of the
+//! driver, whose locks others may hold.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::driver::{Context, Driver, Event, Stream};
+use crate::error::Error;
+use crate::gpus::Order;
+use crate::spare;
+
+/// From one word to the next.
+const WORD_BYTES: usize = 64;
+const BYTES: usize = 4096;
+
+/// How a handle's end is seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mark {
+    Event(Event),
+    /// The word at the address has come to a value; `looks` counts how often it was looked at.
+    Word {
+        address: usize,
+        value: u32,
+        looks: u32,
+    },
+}
+
+/// The words of a lane's three streams, and the last value of each.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    address: usize,
+    last: [u32; 3],
+}
+
+impl Marks {
+    /// Words in pinned memory of the context.
+    ///
+    /// # Errors
+    /// Of the driver, when there is none.
+    pub(crate) fn new(driver: &dyn Driver, context: Context) -> Result<Marks, Error> {
+        let address = match spare::take(context, true, BYTES) {
+            Some(address) => address,
+            None => driver.allocate_pinned(context, BYTES)?,
+        };
+        let marks = Marks { address, last: [0; 3] };
+        for index in 0..3 {
+            word(address + index * WORD_BYTES).store(0, Ordering::Release);
+        }
+        Ok(marks)
+    }
+
+    /// The word of the stream of an order, and the next value for it.
+    pub(crate) fn next(&mut self, order: Order) -> Mark {
+        let index = match order {
+            Order::AfterApplication | Order::Own => 0,
+            Order::ToHost => 1,
+            Order::FromHost => 2,
+        };
+        self.last[index] = self.last[index].wrapping_add(1);
+        Mark::Word { address: self.address + index * WORD_BYTES, value: self.last[index], looks: 0 }
+    }
+
+    /// Waits a while for all work of the lane's streams; whether it is over.
+    pub(crate) fn wait(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+        streams: [Stream; 3],
+    ) -> bool {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let begun = Instant::now();
+        let orders = [Order::Own, Order::ToHost, Order::FromHost];
+        orders.into_iter().zip(streams).all(|(order, stream)| {
+            let Mark::Word { address, value, .. } = self.next(order) else { return false };
+            if driver.write_value(context, stream, address, value).is_err() {
+                return false;
+            }
+            while word(address).load(Ordering::Acquire) != value {
+                if begun.elapsed() > PATIENCE {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            true
+        })
+    }
+
+    /// Nothing under way uses them any more.
+    pub(crate) fn give_back(&self, context: Context) {
+        spare::put(context, true, self.address, BYTES);
+    }
+}
+
+/// A word of a lane's marks.
+pub(crate) fn word(address: usize) -> &'static AtomicU32 {
+    // SAFETY: pinned memory that is never freed, aligned; devices write it as one word.
+    unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(address)) }
+}
