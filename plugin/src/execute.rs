@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hetccl_core::Collective;
 use hetccl_mca::{Request, RetainedCommunicator, progress, sys};
 use hetccl_runtime::shared::LaneError;
-use hetccl_runtime::watch::Ended;
+use hetccl_runtime::watch::{Ended, Ticket, Trouble};
 use hetccl_runtime::{Mode, Operation};
 
 use crate::module::{self, ModuleState};
@@ -26,6 +26,10 @@ pub(crate) struct Pending {
     persistent: bool,
     /// It goes through shared memory.
     shared: bool,
+    /// The call under way in the journal.
+    ticket: Option<Ticket>,
+    /// It has failed: Open MPI may still write to a receive that it can't take back, so its memory stays.
+    lost: bool,
     /// The program has freed the request; it goes when the operation ends. Changed with the lock held.
     freed: bool,
     /// A freed communicator lives on until its operations have ended.
@@ -55,16 +59,16 @@ pub(crate) unsafe fn blocking(
     if let Some(code) = watch::refuse(state, &prepared.request(Mode::Blocking)) {
         return code;
     }
-    watch::begin(state, &prepared.request(Mode::Blocking));
+    let ticket = watch::begin(state, &prepared.request(Mode::Blocking));
     if let Err(code) = prepared.begin() {
-        watch::end(state, 0, Ended::Failed);
+        watch::end(state, ticket, Ended::Failed);
         return code;
     }
     // SAFETY: the caller's promise.
     if let Some(outcome) = unsafe { shared::run(plugin, state, &prepared) } {
         return match outcome {
             Ok(()) => {
-                watch::end(state, 0, Ended::Well);
+                watch::end(state, ticket, Ended::Well);
                 prepared.end().map_or_else(|code| code, |()| status::SUCCESS)
             }
             Err(code) => code,
@@ -74,11 +78,11 @@ pub(crate) unsafe fn blocking(
     let outcome = unsafe { run(plugin, state, &prepared.request(Mode::Blocking)) };
     match outcome {
         Ok(()) => {
-            watch::end(state, 0, Ended::Well);
+            watch::end(state, ticket, Ended::Well);
             prepared.end().map_or_else(|code| code, |()| status::SUCCESS)
         }
         Err(error) => {
-            watch::end(state, 0, watch::how(&error));
+            watch::end(state, ticket, watch::how(&error));
             watch::dump();
             // Open MPI may still write to a receive that it can't take back.
             std::mem::forget(prepared);
@@ -122,7 +126,7 @@ pub(crate) unsafe fn run(
         }
         drop(guard);
         progress();
-        let trouble = watch::look(state, 0, &mut patience);
+        let trouble = watch::look(state, &mut patience);
         guard = plugin.lock();
         if let Some(source) = trouble {
             let engine = &mut *guard;
@@ -143,6 +147,13 @@ pub(crate) unsafe fn nonblocking(
     request: *mut *mut sys::ompi_request_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
+    let state = unsafe { module::state(module) };
+    // At once, not by a request: Open MPI 4.1 does not look at the requests' errors when it makes a communicator, and would ask
+    // for ever.
+    if let Some(code) = watch::refuse(state, &prepared.request(prepared.mode())) {
+        return code;
+    }
+    // SAFETY: as above.
     let created = match unsafe { create(module, prepared, false) } {
         Ok(created) => created,
         Err(code) => return code,
@@ -192,7 +203,16 @@ unsafe fn create(
     if !persistent {
         plugin.note_unclaimed(1);
     }
-    let pending = Pending { module, prepared, persistent, shared, freed: false, _comm };
+    let pending = Pending {
+        module,
+        prepared,
+        persistent,
+        shared,
+        ticket: None,
+        lost: false,
+        freed: false,
+        _comm,
+    };
     request.set_state(Box::into_raw(Box::new(pending)).cast());
     Ok(request)
 }
@@ -210,9 +230,18 @@ unsafe fn pending<'a>(request: Request) -> &'a mut Pending {
 ///
 /// # Safety
 /// The request is ours and not retired.
-unsafe fn module_of<'a>(request: Request) -> &'a ModuleState {
+unsafe fn module_of<'a>(request: Request) -> &'a Arc<ModuleState> {
     // SAFETY: the caller's promise; set in `create`, and the module does not change.
     unsafe { &(*request.state().cast::<Pending>()).module }
+}
+
+/// The call of a request that is under way.
+///
+/// # Safety
+/// The request is ours and active.
+unsafe fn ticket_of(request: Request) -> Option<Ticket> {
+    // SAFETY: the caller's promise; set in `start`, and it stays until the request is inactive.
+    unsafe { (*request.state().cast::<Pending>()).ticket }
 }
 
 /// Starts the collective of an inactive request. A failure completes it.
@@ -224,8 +253,15 @@ unsafe fn start(request: Request) {
     // SAFETY: the request is inactive: nobody else has its state.
     let pending = unsafe { pending(request) };
     let plugin = Plugin::get();
-    if let Err(code) = pending.prepared.begin() {
+    let asked = pending.prepared.request(pending.prepared.mode());
+    if let Some(code) = watch::refuse(&pending.module, &asked) {
         // SAFETY: the request is ours, and its operation has not begun.
+        return unsafe { finish(request, code) };
+    }
+    pending.ticket = watch::begin(&pending.module, &asked);
+    if let Err(code) = pending.prepared.begin() {
+        watch::end(&pending.module, pending.ticket, Ended::Failed);
+        // SAFETY: as above.
         return unsafe { finish(request, code) };
     }
     if pending.shared {
@@ -262,7 +298,10 @@ unsafe fn start(request: Request) {
     match outcome {
         None => plugin.listen(),
         // SAFETY: the request is ours, and its operation has ended; the program can't have let go of it yet.
-        Some(outcome) => unsafe { finish_kept(request, code_of(outcome)) },
+        Some(outcome) => unsafe {
+            let code = code_of(request, outcome);
+            finish_kept(request, code);
+        },
     }
 }
 
@@ -303,13 +342,16 @@ unsafe fn start_shared(plugin: &Plugin, request: Request, pending: &Pending) {
 /// # Safety
 /// The request is ours, and its collective has ended.
 unsafe fn code_of_lane(request: Request, outcome: Result<(), LaneError>) -> c_int {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(request) };
     match outcome {
-        Ok(()) => status::SUCCESS,
+        Ok(()) => {
+            watch::end(&pending.module, pending.ticket, Ended::Well);
+            status::SUCCESS
+        }
         Err(error) => {
-            // SAFETY: the caller's promise.
-            let pending = unsafe { pending(request) };
             let asked = pending.prepared.request(Mode::Nonblocking);
-            shared::failed_polled(&pending.module, &asked, &error)
+            shared::failed_polled(&pending.module, &asked, pending.ticket, &error)
         }
     }
 }
@@ -333,8 +375,23 @@ fn poll_briefly(
     engine.process.poll(state.communicator(engine), operation)
 }
 
-fn code_of(outcome: Result<(), hetccl_runtime::Error>) -> c_int {
-    outcome.map_or_else(|error| status::report(&error), |()| status::SUCCESS)
+/// # Safety
+/// The request is ours, and its operation is over and no longer in the engine.
+unsafe fn code_of(request: Request, outcome: Result<(), hetccl_runtime::Error>) -> c_int {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(request) };
+    match outcome {
+        Ok(()) => {
+            watch::end(&pending.module, pending.ticket, Ended::Well);
+            status::SUCCESS
+        }
+        Err(error) => {
+            pending.lost = true;
+            watch::end(&pending.module, pending.ticket, watch::how(&error));
+            watch::dump();
+            status::report(&error)
+        }
+    }
 }
 
 /// Ends an operation: writes the output and completes the request. Never under the lock.
@@ -386,7 +443,10 @@ unsafe fn delete(request: Request) {
         if !pending.persistent {
             Plugin::get().note_unclaimed(-1);
         }
-        drop(pending);
+        let Pending { prepared, lost, .. } = *pending;
+        if lost {
+            std::mem::forget(prepared);
+        }
         request.retire();
     }
 }
@@ -429,7 +489,7 @@ pub(crate) fn abandon(engine: &mut Engine, module: &Arc<ModuleState>) {
     let (left, kept) = std::mem::take(&mut engine.active).into_iter().partition(|active| {
         // SAFETY: the operation is in the engine and the lock is held; only the module is looked at.
         let owner = unsafe { module_of(active.request) };
-        std::ptr::eq(owner, &raw const **module)
+        Arc::ptr_eq(owner, module)
     });
     engine.active = kept;
     let left: Vec<Active> = left;
@@ -469,6 +529,7 @@ fn progress_all() -> c_int {
     let mut ended_shared = shared::Ended::new();
     shared::poll_all(engine, &mut ended_shared);
     plugin.note_active(engine);
+    let waiting = if engine.rounds.is_time() { oldest(engine) } else { Vec::new() };
     drop(guard);
     let events = (ended.len() + ended_shared.len()) as c_int + c_int::from(moved);
     for (request, outcome) in ended_shared {
@@ -477,9 +538,73 @@ fn progress_all() -> c_int {
     }
     for (request, outcome) in ended {
         // SAFETY: the request is ours and active until here; its operation was taken out of the engine.
-        unsafe { finish(request, code_of(outcome)) };
+        unsafe {
+            let code = code_of(request, outcome);
+            finish(request, code);
+        }
+    }
+    for (state, ticket) in waiting {
+        let trouble = state.watch.as_ref().and_then(|watch| watch.look_at_polled(ticket).err());
+        if let Some(trouble) = trouble {
+            give_up(plugin, &state, ticket, trouble);
+        }
     }
     events
+}
+
+/// The oldest operation of each kind on each communicator.
+fn oldest(engine: &Engine) -> Vec<(Arc<ModuleState>, Ticket)> {
+    let mut oldest: Vec<(Arc<ModuleState>, Ticket)> = Vec::new();
+    let on_wire = engine.active.iter().map(|active| active.request);
+    let shared = engine.flowing.iter().flat_map(|state| shared::oldest_polled(engine, state));
+    for request in on_wire.chain(shared) {
+        // SAFETY: the operation is in the engine and the lock is held; what is looked at stays as it is meanwhile.
+        let (state, ticket) = unsafe { (module_of(request), ticket_of(request)) };
+        let Some(ticket) = ticket else { continue };
+        let same = |(known, old): &&mut (Arc<ModuleState>, Ticket)| {
+            Arc::ptr_eq(known, state) && old.kind == ticket.kind
+        };
+        match oldest.iter_mut().find(same) {
+            Some((_, old)) if old.number > ticket.number => *old = ticket,
+            Some(_) => {}
+            None => oldest.push((Arc::clone(state), ticket)),
+        }
+    }
+    oldest
+}
+
+/// Ends every operation on a communicator: there is no use in waiting for `ticket`.
+#[cold]
+fn give_up(plugin: &Plugin, state: &Arc<ModuleState>, ticket: Ticket, trouble: Trouble) {
+    let source = watch::given_up(state, Some(ticket), trouble);
+    let (mut ended, mut ended_shared) = (Vec::new(), shared::Ended::new());
+    {
+        let mut guard = plugin.lock();
+        let engine = &mut *guard;
+        let (lost, kept) = std::mem::take(&mut engine.active).into_iter().partition(|active| {
+            // SAFETY: the operation is in the engine and the lock is held.
+            Arc::ptr_eq(unsafe { module_of(active.request) }, state)
+        });
+        engine.active = kept;
+        let lost: Vec<Active> = lost;
+        for Active { mut operation, request } in lost {
+            let communicator = state.communicator(engine);
+            let error = engine.process.give_up(communicator, &mut operation, source.clone());
+            std::mem::forget(operation);
+            ended.push((request, Err(error)));
+        }
+        shared::give_up_polled(engine, state, trouble, &mut ended_shared);
+        plugin.note_active(engine);
+    }
+    // SAFETY: the requests are ours and active until here; their operations were taken out of the engine.
+    unsafe {
+        for (request, outcome) in ended_shared {
+            finish(request, code_of_lane(request, outcome));
+        }
+        for (request, outcome) in ended {
+            finish(request, code_of(request, outcome));
+        }
+    }
 }
 
 fn poll_active(engine: &mut Engine, index: usize) -> Result<bool, hetccl_runtime::Error> {

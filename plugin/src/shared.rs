@@ -87,10 +87,10 @@ impl Share {
         unsafe { &mut *self.polled.get() }
     }
 
-    fn set(&self, engine: &Engine, lanes: Option<Lanes>, quickly: bool) {
+    fn set(&self, engine: &Engine, lanes: Option<Lanes>, quickly: bool, compare: bool) {
         if let Some(Lanes { blocking, polled }) = lanes {
             let most = polled.iter().map(polled::Lane::most_element_bytes).min().unwrap_or(0);
-            self.polled(engine).flow = Some(Flow::new(polled, &OpenMpiReducer));
+            self.polled(engine).flow = Some(Flow::new(polled, &OpenMpiReducer, compare));
             self.most_polled_element_bytes.store(most, Ordering::Release);
             let raw = Box::into_raw(Box::new(Quick::new(blocking)));
             self.lane.store(raw, Ordering::Release);
@@ -213,25 +213,37 @@ pub(crate) unsafe fn run(
     )
 }
 
-/// The class of a nonblocking or persistent collective that failed, after telling the user. The journal has blocking ones only.
+/// The class of a nonblocking or persistent collective that failed, after telling the user.
 #[cold]
 pub(crate) fn failed_polled(
     state: &ModuleState,
     request: &Request<'_>,
+    ticket: Option<watch::Ticket>,
     error: &LaneError,
 ) -> c_int {
-    hetccl_mca::tell(&format!(
-        "nonblocking {} on communicator {} (rank {} of {}) failed: {error}",
-        request.call.collective.name(),
-        state.comm.context(),
-        state.group.rank,
-        state.group.size
-    ));
-    match error {
-        LaneError::Truncated { .. } => sys::MPI_ERR_TRUNCATE as c_int,
-        LaneError::PeerGone { .. } => hetccl_mca::failed_process_error(),
-        LaneError::Mismatch { .. } | LaneError::Trouble(_) => sys::MPI_ERR_OTHER as c_int,
-    }
+    tell_failure(state, request.call.collective, ("nonblocking ", ticket), error)
+}
+
+/// The oldest nonblocking or persistent collective under way on each lane.
+pub(crate) fn oldest_polled<'a>(
+    engine: &Engine,
+    state: &'a ModuleState,
+) -> impl Iterator<Item = MpiRequest> + 'a {
+    state.share.polled(engine).flow.iter().flat_map(Flow::oldest).copied()
+}
+
+/// Takes everything that is polled on a communicator out of the engine, and ends it with `trouble`.
+pub(crate) fn give_up_polled(
+    engine: &mut Engine,
+    state: &Arc<ModuleState>,
+    trouble: watch::Trouble,
+    ended: &mut Ended,
+) {
+    let polled = state.share.polled(engine);
+    polled.listed = false;
+    let given_up = polled.flow.take().map(Flow::give_up).unwrap_or_default();
+    ended.extend(given_up.into_iter().map(|token| (token, Err(LaneError::Trouble(trouble)))));
+    engine.flowing.retain(|flowing| !Arc::ptr_eq(flowing, state));
 }
 
 /// The class of a blocking collective that failed, after telling the user.
@@ -243,22 +255,31 @@ pub(crate) fn failed(state: &ModuleState, request: &Request<'_>, error: &LaneErr
 /// As [`failed`], for calls that never became a request.
 #[cold]
 pub(crate) fn report(state: &ModuleState, collective: Collective, error: &LaneError) -> c_int {
+    tell_failure(state, collective, ("", crate::watch::in_call(state)), error)
+}
+
+fn tell_failure(
+    state: &ModuleState,
+    collective: Collective,
+    (kind, ticket): (&str, Option<watch::Ticket>),
+    error: &LaneError,
+) -> c_int {
     let (code, why) = match error {
         LaneError::Truncated { .. } => (sys::MPI_ERR_TRUNCATE as c_int, error.to_string()),
-        LaneError::PeerGone { .. } | LaneError::Mismatch { .. } => {
-            (sys::MPI_ERR_OTHER as c_int, error.to_string())
-        }
-        LaneError::Trouble(trouble) => crate::watch::explain(state, 0, *trouble),
+        LaneError::Mismatch { .. } => (sys::MPI_ERR_OTHER as c_int, error.to_string()),
+        LaneError::PeerGone { .. } => (hetccl_mca::failed_process_error(), error.to_string()),
+        LaneError::Trouble(trouble) => crate::watch::explain(state, ticket, *trouble),
     };
     // Ranks that differ in length only are in step afterwards.
     let in_step = matches!(error, LaneError::Truncated { .. });
     if !in_step {
         state.share.close();
     }
-    crate::watch::end(state, 0, if in_step { watch::Ended::Failed } else { watch::Ended::Broken });
-    let number = state.watch.as_ref().and_then(|watch| watch.last(0)).map_or(0, |t| t.number);
+    let ended = if in_step { watch::Ended::Failed } else { watch::Ended::Broken };
+    crate::watch::end(state, ticket, ended);
+    let number = ticket.map_or(0, |ticket| ticket.number);
     hetccl_mca::tell(&format!(
-        "{} number {number} on communicator {} (rank {} of {}) failed: {why}",
+        "{kind}{} number {number} on communicator {} (rank {} of {}) failed: {why}",
         collective.name(),
         state.comm.context(),
         state.group.rank,
@@ -312,7 +333,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
         // Only messages through the PML end when a process fails or a communicator is revoked.
         && !hetccl_mca::survives_failures();
     if kinds.is_empty() || !possible {
-        state.share.set(&plugin.lock(), None, false);
+        state.share.set(&plugin.lock(), None, false, false);
         return Ok(());
     }
     let members = members(state);
@@ -332,7 +353,8 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     if let Some(lane) = &mut lane {
         lane.blocking.watch_by(state.watch.clone());
     }
-    state.share.set(&plugin.lock(), lane, !demanded && !told);
+    let compare = plugin.settings.check_calls != 0;
+    state.share.set(&plugin.lock(), lane, !demanded && !told, compare);
     Ok(())
 }
 

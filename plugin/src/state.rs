@@ -16,7 +16,7 @@ use once_cell::sync::OnceCell;
 use crate::execute::Active;
 use crate::module::ModuleState;
 use crate::reduction::OpenMpiReducer;
-use crate::wire;
+use crate::{watch, wire};
 
 /// How much hetccl tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     pub(crate) lanes: Pool,
     /// What has been told already, at [`Verbosity::ALGORITHM`].
     pub(crate) told: HashSet<(usize, &'static str, &'static str, usize)>,
+    /// When to look at the ranks that nonblocking operations wait for.
+    pub(crate) rounds: watch::Rounds,
 }
 
 /// The process's one plugin.
@@ -85,6 +87,7 @@ impl Plugin {
                 flowing: Vec::new(),
                 lanes: Pool::new(settings.shared_keep_bytes),
                 told: HashSet::new(),
+                rounds: watch::Rounds::new(),
             }),
             settings,
             journal: OnceCell::new(),

@@ -4,11 +4,15 @@ use std::os::fd::AsRawFd;
 use std::os::raw::c_int;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use hetccl_core::TransportError;
 use hetccl_mca::sys;
-use hetccl_runtime::watch::{CallWord, Ended, Patience, Ticket, Trouble, counted_bytes};
-use hetccl_runtime::{Error, Request};
+use hetccl_runtime::watch::{
+    BLOCKING, CallWord, Ended, INTERVAL, NEIGHBOURHOOD, NONBLOCKING, Patience, Ticket, Trouble,
+    counted_bytes,
+};
+use hetccl_runtime::{Error, Mode, Request};
 
 use crate::module::ModuleState;
 use crate::state::Plugin;
@@ -29,30 +33,60 @@ impl Glances {
     }
 }
 
-/// Writes a blocking call down.
-pub(crate) fn begin(state: &ModuleState, request: &Request<'_>) {
-    if let Some(watch) = &state.watch {
-        let call = CallWord::of(request.call, request.reduction);
-        watch.begin(0, call, counted_bytes(request.call, request.element_bytes));
+/// When to look at the other ranks of nonblocking calls.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    rounds: u32,
+    last: Instant,
+}
+
+impl Rounds {
+    pub(crate) fn new() -> Rounds {
+        Rounds { rounds: 0, last: Instant::now() }
     }
+
+    /// Counts a round of progress; whether it is time.
+    pub(crate) fn is_time(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(ROUNDS_PER_CLOCK) || self.last.elapsed() < INTERVAL {
+            return false;
+        }
+        self.last = Instant::now();
+        true
+    }
+}
+
+/// Writes a call down.
+pub(crate) fn begin(state: &ModuleState, request: &Request<'_>) -> Option<Ticket> {
+    let kind = match request.mode {
+        Mode::Blocking => BLOCKING,
+        Mode::Nonblocking => NONBLOCKING,
+        Mode::NonblockingNeighbour => NEIGHBOURHOOD,
+    };
+    let call = CallWord::of(request.call, request.reduction);
+    let bytes = counted_bytes(request.call, request.element_bytes);
+    state.watch.as_ref().map(|watch| watch.begin(kind, call, bytes))
 }
 
 /// Writes down a blocking call that has failed before it was understood: the others wait for it.
 #[cold]
 pub(crate) fn failed_at_once(state: &ModuleState) {
     if let Some(watch) = &state.watch {
-        let ticket = watch.begin(0, CallWord::default(), 0);
+        let ticket = watch.begin(BLOCKING, CallWord::default(), 0);
         watch.end(ticket, Ended::Failed);
     }
 }
 
-/// Writes down how the last call of a kind ended.
-pub(crate) fn end(state: &ModuleState, kind: u8, ended: Ended) {
-    if let Some(watch) = &state.watch
-        && let Some(ticket) = watch.last(kind)
-    {
+/// Writes down how a call ended.
+pub(crate) fn end(state: &ModuleState, ticket: Option<Ticket>, ended: Ended) {
+    if let (Some(watch), Some(ticket)) = (&state.watch, ticket) {
         watch.end(ticket, ended);
     }
+}
+
+/// The blocking call under way.
+pub(crate) fn in_call(state: &ModuleState) -> Option<Ticket> {
+    state.watch.as_ref()?.last(BLOCKING)
 }
 
 /// The status of a call on a communicator on which an earlier one has failed in the middle.
@@ -71,25 +105,37 @@ pub(crate) fn refuse(state: &ModuleState, request: &Request<'_>) -> Option<c_int
     Some(sys::MPI_ERR_OTHER as c_int)
 }
 
-/// Looks at the other ranks, when it is time to; why there is no use in waiting for the last call of a kind.
-pub(crate) fn look(state: &ModuleState, kind: u8, glances: &mut Glances) -> Option<TransportError> {
+/// Looks at the other ranks, when it is time to; why there is no use in waiting for the blocking call under way.
+pub(crate) fn look(state: &ModuleState, glances: &mut Glances) -> Option<TransportError> {
     glances.rounds = glances.rounds.wrapping_add(1);
     if !glances.rounds.is_multiple_of(ROUNDS_PER_CLOCK) || !glances.patience.is_due() {
         return None;
     }
     let watch = state.watch.as_ref()?;
-    let ticket = watch.last(kind)?;
+    let ticket = watch.last(BLOCKING)?;
     let trouble = watch.look(ticket, &mut glances.patience, None).err()?;
-    let (class, reason) = explain(state, kind, trouble);
-    Some(TransportError::GivenUp { class, reason })
+    Some(given_up(state, Some(ticket), trouble))
 }
 
-/// The class of a trouble of the last call of a kind, and its words.
-pub(crate) fn explain(state: &ModuleState, kind: u8, trouble: Trouble) -> (c_int, String) {
-    let known = state.watch.as_ref().and_then(|watch| Some((watch, watch.last(kind)?)));
-    match known {
-        Some((watch, ticket)) => (class(ticket, trouble), watch.describe(ticket, trouble)),
-        None => (sys::MPI_ERR_OTHER as c_int, format!("{trouble:?}")),
+/// The error of a call that there is no use in waiting for.
+pub(crate) fn given_up(
+    state: &ModuleState,
+    ticket: Option<Ticket>,
+    trouble: Trouble,
+) -> TransportError {
+    let (class, reason) = explain(state, ticket, trouble);
+    TransportError::GivenUp { class, reason }
+}
+
+/// The class of a trouble of a call, and its words.
+pub(crate) fn explain(
+    state: &ModuleState,
+    ticket: Option<Ticket>,
+    trouble: Trouble,
+) -> (c_int, String) {
+    match (&state.watch, ticket) {
+        (Some(watch), Some(ticket)) => (class(ticket, trouble), watch.describe(ticket, trouble)),
+        _ => (sys::MPI_ERR_OTHER as c_int, format!("{trouble:?}")),
     }
 }
 

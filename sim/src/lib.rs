@@ -20,4 +20,4 @@ pub mod study;
 pub mod timed;
 
 pub use memory::{Arithmetic, Memory};
-pub use simulation::{Config, Failure, Loss, Outcome, RankResult, Simulation};
+pub use simulation::{Config, Failure, LOOK_NS, Loss, Outcome, RankResult, Simulation};

@@ -41,6 +41,8 @@ pub(crate) enum Happening {
     Turn(usize),
     /// A rank is lost.
     Loss(usize),
+    /// Those that still wait look at the others.
+    Look,
 }
 
 /// The wires and the clock.
@@ -113,8 +115,11 @@ impl Network {
             let after = self.lane_free_ns.get(&lane).copied().unwrap_or(0);
             let arrival = (end + self.config.latency_ns + self.jitter_ns()).max(after);
             self.lane_free_ns.insert(lane, arrival);
-            self.flying.entry(lane).or_default().push_back(data);
-            self.schedule(arrival - self.now_ns, Happening::Arrival(lane));
+            let copies = if self.config.duplicates && self.random.random() { 2 } else { 1 };
+            for _ in 0..copies {
+                self.flying.entry(lane).or_default().push_back(data.clone());
+                self.schedule(arrival - self.now_ns, Happening::Arrival(lane));
+            }
         }
         end - self.now_ns
     }
@@ -149,7 +154,7 @@ impl Network {
             Happening::Loss(process) => {
                 self.lost.insert(process);
             }
-            Happening::Turn(_) => {}
+            Happening::Turn(_) | Happening::Look => {}
         }
         Some(event.what)
     }

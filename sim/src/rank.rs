@@ -7,8 +7,8 @@ use hetccl_core::{
 };
 
 use crate::memory::{Arithmetic, Memory};
-use crate::network::{Lane, Network};
-use crate::simulation::Config;
+use crate::network::{Happening, Lane, Network};
+use crate::simulation::{Config, LOOK_NS};
 
 /// What a rank waits for.
 enum Waiting {
@@ -37,10 +37,39 @@ pub(crate) struct SimRank {
     peers: Vec<usize>,
     /// Until when the rank copies and reduces.
     busy_until_ns: u64,
+    life: Life,
+}
+
+/// Steps that a rank has begun, and may begin before it is lost.
+struct Life {
+    begun: Cell<usize>,
+    most: Option<usize>,
+}
+
+impl Life {
+    /// Counts a step; the process's end where it was to come before it.
+    fn step(&self) -> Result<(), TransportError> {
+        if self.is_over() {
+            let reason = "the process is lost".to_owned();
+            return Err(TransportError::Failed { operation: "simulation", native_code: 0, reason });
+        }
+        self.begun.set(self.begun.get() + 1);
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.most == Some(self.begun.get())
+    }
 }
 
 impl SimRank {
-    pub(crate) fn new(process: usize, run: Run, memory: Memory, peers: Vec<usize>) -> SimRank {
+    pub(crate) fn new(
+        process: usize,
+        run: Run,
+        memory: Memory,
+        peers: Vec<usize>,
+        most_steps: Option<usize>,
+    ) -> SimRank {
         SimRank {
             process,
             run,
@@ -50,6 +79,7 @@ impl SimRank {
             waiting: Vec::new(),
             peers,
             busy_until_ns: 0,
+            life: Life { begun: Cell::new(0), most: most_steps },
         }
     }
 
@@ -63,7 +93,7 @@ impl SimRank {
         if self.ended.is_some() || network.is_lost(self.process) {
             return None;
         }
-        let SimRank { run, memory, waiting, peers, busy_until_ns, process, .. } = self;
+        let SimRank { run, memory, waiting, peers, busy_until_ns, process, life, .. } = self;
         // The device shares the rank's memory and time with the port.
         let (cell, busy) =
             (RefCell::new(memory), Cell::new((*busy_until_ns).max(network.now_ns())));
@@ -74,12 +104,14 @@ impl SimRank {
             peers,
             process: *process,
             busy_until_ns: &busy,
+            life,
         };
         let mut device = SimDevice {
             memory: &cell,
             arithmetic,
             busy_until_ns: &busy,
             ns_per_byte: config.reduce_ns_per_byte,
+            life,
         };
         let polled = run.poll(&mut port, &mut device);
         *busy_until_ns = busy.get();
@@ -92,9 +124,22 @@ impl SimRank {
             }
             Err(error) => {
                 self.ended_ns = now;
+                if self.life.is_over() {
+                    network.schedule(0, Happening::Loss(self.process));
+                    network.schedule(LOOK_NS, Happening::Look);
+                }
                 self.end(Err(error));
                 None
             }
+        }
+    }
+
+    /// Ends a rank that still waits, as it sees that another is lost.
+    pub(crate) fn give_up(&mut self, network: &Network) {
+        if self.ended.is_none() {
+            let reason = "another rank is lost".to_owned();
+            self.ended_ns = network.now_ns();
+            self.end(Err(TransportError::GivenUp { class: 0, reason }));
         }
     }
 
@@ -121,6 +166,7 @@ struct Port<'a, 'm> {
     process: usize,
     /// Until when the rank copies and reduces; what it sends leaves afterwards.
     busy_until_ns: &'a Cell<u64>,
+    life: &'a Life,
 }
 
 impl Port<'_, '_> {
@@ -141,6 +187,7 @@ impl Transport for Port<'_, '_> {
         tag: MessageTag,
         from: Region,
     ) -> Result<Posted, TransportError> {
+        self.life.step()?;
         let to = self.peers[peer.index()];
         if self.network.is_lost(to) {
             return Err(Self::gone(peer));
@@ -158,6 +205,7 @@ impl Transport for Port<'_, '_> {
         tag: MessageTag,
         into: Region,
     ) -> Result<Posted, TransportError> {
+        self.life.step()?;
         let lane = Lane::new(self.peers[peer.index()], self.process, tag);
         Ok(self.keep(Waiting::Recv { lane, into, rank: peer }))
     }
@@ -205,6 +253,7 @@ struct SimDevice<'a, 'm> {
     arithmetic: Arithmetic,
     busy_until_ns: &'a Cell<u64>,
     ns_per_byte: f64,
+    life: &'a Life,
 }
 
 impl SimDevice<'_, '_> {
@@ -216,6 +265,7 @@ impl SimDevice<'_, '_> {
 
 impl Device for SimDevice<'_, '_> {
     fn copy(&mut self, from: Region, into: Region) -> Result<Posted, TransportError> {
+        self.life.step()?;
         let data = self.memory.borrow().read(from).to_vec();
         self.memory.borrow_mut().write(into, &data);
         Ok(Posted::Done)
@@ -229,6 +279,7 @@ impl Device for SimDevice<'_, '_> {
         into: Region,
         _: usize,
     ) -> Result<Posted, TransportError> {
+        self.life.step()?;
         self.memory.borrow_mut().reduce(self.arithmetic, left, right, into);
         self.spend(into.len_bytes);
         Ok(Posted::Done)

@@ -1,9 +1,10 @@
 /* What the other ranks of a job hear when one fails in a collective.
  *
- *   failures KIND COLLECTIVE VICTIM [MEMORY]
+ *   failures KIND COLLECTIVE VICTIM [MEMORY [FORM]]
  *
  * KIND: killed, stopped (a process), mismatch (another collective), operation, datatype, root, count (another of these), late
- * (the victim comes after 3 s), gone (the victim's buffer is no memory of its device any more). Every other rank prints
+ * (the victim comes after 3 s), gone (the victim's buffer is no memory of its device any more).
+ * FORM: blocking, nonblocking, persistent. Every other rank prints
  *   rank R: class C after T ms
  * when its call has failed, and `rank R: ok after T ms` when it has not. */
 #include <mpi.h>
@@ -13,8 +14,31 @@
 #include <string.h>
 #include <unistd.h>
 #include "memory.h"
+#include "persistent.h"
 
 enum { N = 4096, MOST_RANKS = 16 };
+
+enum form { BLOCKING, NONBLOCKING, PERSISTENT };
+static enum form form;
+
+/* A collective in the form asked for, to its end: its names as in MPI_Name and MPI_Iname, and its arguments. */
+#define TRY(Name, lower, ...)                                                                                           \
+    if (0 == strcmp(name, #lower)) {                                                                                    \
+        MPI_Request request;                                                                                            \
+        if (BLOCKING == form) {                                                                                         \
+            return MPI_##Name(__VA_ARGS__);                                                                             \
+        }                                                                                                               \
+        return finish(NONBLOCKING == form ? MPI_I##lower(__VA_ARGS__, &request) : MADE_BEFORE(Name, __VA_ARGS__), &request); \
+    }
+#define MADE_BEFORE(Name, ...) MPI_##Name##_init(__VA_ARGS__, MPI_INFO_NULL, &request)
+
+static int finish(int code, MPI_Request *request)
+{
+    if (MPI_SUCCESS == code && PERSISTENT == form) {
+        code = MPI_Start(request);
+    }
+    return MPI_SUCCESS == code ? MPI_Wait(request, MPI_STATUS_IGNORE) : code;
+}
 
 static int call(const char *name, void *in, void *out, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
 {
@@ -24,23 +48,22 @@ static int call(const char *name, void *in, void *out, int n, MPI_Datatype type,
         counts[i] = n;
         places[i] = i * n;
     }
-    if (0 == strcmp(name, "barrier")) return MPI_Barrier(comm);
-    if (0 == strcmp(name, "bcast")) return MPI_Bcast(in, n, type, root, comm);
-    if (0 == strcmp(name, "allreduce")) return MPI_Allreduce(in, out, n, type, op, comm);
-    if (0 == strcmp(name, "reduce")) return MPI_Reduce(in, out, n, type, op, root, comm);
-    if (0 == strcmp(name, "scan")) return MPI_Scan(in, out, n, type, op, comm);
-    if (0 == strcmp(name, "exscan")) return MPI_Exscan(in, out, n, type, op, comm);
-    if (0 == strcmp(name, "allgather")) return MPI_Allgather(in, n, type, out, n, type, comm);
-    if (0 == strcmp(name, "allgatherv")) return MPI_Allgatherv(in, n, type, out, counts, places, type, comm);
-    if (0 == strcmp(name, "gather")) return MPI_Gather(in, n, type, out, n, type, root, comm);
-    if (0 == strcmp(name, "gatherv")) return MPI_Gatherv(in, n, type, out, counts, places, type, root, comm);
-    if (0 == strcmp(name, "scatter")) return MPI_Scatter(in, n, type, out, n, type, root, comm);
-    if (0 == strcmp(name, "scatterv")) return MPI_Scatterv(in, counts, places, type, out, n, type, root, comm);
-    if (0 == strcmp(name, "alltoall")) return MPI_Alltoall(in, n, type, out, n, type, comm);
-    if (0 == strcmp(name, "alltoallv"))
-        return MPI_Alltoallv(in, counts, places, type, out, counts, places, type, comm);
-    if (0 == strcmp(name, "reduce_scatter")) return MPI_Reduce_scatter(in, out, counts, type, op, comm);
-    if (0 == strcmp(name, "reduce_scatter_block")) return MPI_Reduce_scatter_block(in, out, n, type, op, comm);
+    TRY(Barrier, barrier, comm)
+    TRY(Bcast, bcast, in, n, type, root, comm)
+    TRY(Allreduce, allreduce, in, out, n, type, op, comm)
+    TRY(Reduce, reduce, in, out, n, type, op, root, comm)
+    TRY(Scan, scan, in, out, n, type, op, comm)
+    TRY(Exscan, exscan, in, out, n, type, op, comm)
+    TRY(Allgather, allgather, in, n, type, out, n, type, comm)
+    TRY(Allgatherv, allgatherv, in, n, type, out, counts, places, type, comm)
+    TRY(Gather, gather, in, n, type, out, n, type, root, comm)
+    TRY(Gatherv, gatherv, in, n, type, out, counts, places, type, root, comm)
+    TRY(Scatter, scatter, in, n, type, out, n, type, root, comm)
+    TRY(Scatterv, scatterv, in, counts, places, type, out, n, type, root, comm)
+    TRY(Alltoall, alltoall, in, n, type, out, n, type, comm)
+    TRY(Alltoallv, alltoallv, in, counts, places, type, out, counts, places, type, comm)
+    TRY(Reduce_scatter, reduce_scatter, in, out, counts, type, op, comm)
+    TRY(Reduce_scatter_block, reduce_scatter_block, in, out, n, type, op, comm)
     printf("FAILED no collective %s\n", name);
     return MPI_ERR_OTHER;
 }
@@ -55,6 +78,9 @@ int main(int argc, char **argv)
     const char *kind = argv[1], *name = argv[2];
     const int victim = atoi(argv[3]), is_victim = rank == victim;
     const enum memory memory = memory_of_rank(argc > 4 ? argv[4] : "host", rank);
+    if (argc > 5) {
+        form = 0 == strcmp(argv[5], "nonblocking") ? NONBLOCKING : 0 == strcmp(argv[5], "persistent") ? PERSISTENT : BLOCKING;
+    }
     const size_t bytes = (size_t) N * MOST_RANKS * 8;
     void *in = memory_alloc(memory, bytes), *out = memory_alloc(memory, bytes), *zeros = calloc(1, bytes);
     memory_put(memory, in, zeros, bytes);

@@ -17,9 +17,19 @@ const ERR_OTHER: i32 = 16;
 const QUICK: [&str; 2] = ["coll_hetccl_peer_timeout_seconds", "1"];
 
 fn hear(way: usize, kind: &str, collective: &str, parameters: &[&str]) -> Option<Heard> {
+    hear_form("blocking", way, kind, collective, parameters)
+}
+
+fn hear_form(
+    form: &str,
+    way: usize,
+    kind: &str,
+    collective: &str,
+    parameters: &[&str],
+) -> Option<Heard> {
     let prefix = prefix("failures")?;
     let program = program("failures");
-    let heard = case(prefix, &program, WAYS[way], (kind, collective, 2), parameters);
+    let heard = case(prefix, &program, WAYS[way], (kind, collective, 2, form), parameters);
     Some(heard.unwrap_or_else(|error| panic!("{error:#}")))
 }
 
@@ -44,6 +54,23 @@ fn scenario_2_a_killed_rank_is_named_by_all_others_at_once() {
         assert!(heard.text.contains("allreduce number 3 on communicator 0"), "{}", heard.text);
     }
     assert_eq!(leftovers(), before, "files are left in /dev/shm");
+}
+
+#[test]
+fn scenario_2_nonblocking_and_persistent_collectives_end_too() {
+    for (form, way) in [("nonblocking", 0), ("persistent", 1), ("nonblocking", 2)] {
+        let Some(heard) = hear_form(form, way, "killed", "allreduce", &QUICK) else { return };
+        assert_eq!(heard.failed.len(), 3, "{form}, {}: {}", WAYS[way].name, heard.text);
+        let said = heard.text.lines().find(|line| line.contains("rank 2 (host"));
+        println!("{form}: {}", said.unwrap_or_else(|| panic!("{}", heard.text)));
+    }
+}
+
+#[test]
+fn scenario_3_nonblocking_collectives_that_differ_hear_both_calls() {
+    let Some(heard) = hear_form("nonblocking", 0, "mismatch", "allreduce", &QUICK) else { return };
+    let said = heard.text.lines().find(|line| line.contains("the ranks differ: rank 2 (host"));
+    println!("{}", said.unwrap_or_else(|| panic!("{}", heard.text)));
 }
 
 #[test]

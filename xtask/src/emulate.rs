@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
-use crate::command;
+use crate::{command, kernels};
 
 /// Options.
 #[derive(clap::Args, Debug)]
@@ -76,6 +77,11 @@ pub fn run(args: &Args) -> Result<bool> {
     Ok(status.success())
 }
 
+/// The folder for the drivers.
+pub fn folder() -> PathBuf {
+    command::target_dir().join("emulator")
+}
+
 /// Builds the drivers and returns the folder that has them under the names that programs load.
 ///
 /// # Errors
@@ -89,7 +95,7 @@ pub fn libraries() -> Result<PathBuf> {
     }
     command::run(&mut build)?;
     let built = command::target_dir().join("release");
-    let folder = command::target_dir().join("emulator");
+    let folder = folder();
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let folder = folder.canonicalize()?;
     for Driver { built: file, names, .. } in DRIVERS {
@@ -103,6 +109,24 @@ pub fn libraries() -> Result<PathBuf> {
         }
     }
     Ok(folder)
+}
+
+/// Lets a program find the emulated drivers and their kernels, which are built at the first use.
+///
+/// # Errors
+/// A failed build.
+pub fn devices(command: &mut Command) -> Result<()> {
+    static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    let (libraries, kernels) = match MADE.get() {
+        Some(made) => made,
+        None => {
+            let made = (libraries()?, kernels::host_library()?);
+            MADE.get_or_init(|| made)
+        }
+    };
+    command.env("LD_LIBRARY_PATH", library_path(libraries));
+    command.env("HETCCL_EMULATOR_KERNELS", kernels);
+    Ok(())
 }
 
 /// Lets each rank of an `mpirun`, to which the program is still to be added, see the devices of its vendor alone: `cuda`, `rocm`,

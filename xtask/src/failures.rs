@@ -1,13 +1,13 @@
 //! `cargo xtask test-failures`: what the other ranks hear when one fails in a collective, and after what time.
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::mpi::{self, Library};
-use crate::{command, emulate, install, kernels};
+use crate::{command, emulate, install};
 
 /// The collectives of `tests/c/failures.c`.
 pub const COLLECTIVES: [&str; 16] = [
@@ -37,6 +37,9 @@ pub const WAYS: [Way; 4] = [
     Way { name: "emulated CUDA over ucx", transport: "ucx", shared: "off", memory: "cuda" },
 ];
 
+/// Forms of a collective.
+pub const FORMS: [&str; 3] = ["blocking", "nonblocking", "persistent"];
+
 /// How a case's messages travel.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
@@ -62,6 +65,9 @@ pub struct Args {
     /// Only ways whose name begins so
     #[arg(long, default_value = "")]
     way: String,
+    /// Only these forms of the collectives
+    #[arg(long, value_delimiter = ',', default_values = FORMS)]
+    forms: Vec<String>,
     /// Only these kinds of failure
     #[arg(long, value_delimiter = ',', default_value = "killed,stopped")]
     kinds: Vec<String>,
@@ -82,7 +88,7 @@ pub struct Heard {
 const RANKS: usize = 4;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs one case: `kind`, `collective` and `victim` as `tests/c/failures.c` has them.
+/// Runs one case: `kind`, `collective`, `victim` and form as `tests/c/failures.c` has them.
 ///
 /// # Errors
 /// It can't be started or does not end in time.
@@ -90,7 +96,7 @@ pub fn case(
     prefix: &Path,
     program: &Path,
     way: Way,
-    (kind, collective, victim): (&str, &str, usize),
+    (kind, collective, victim, form): (&str, &str, usize, &str),
     parameters: &[&str],
 ) -> Result<Heard> {
     let library = Library::Hetccl { prefix, transport: way.transport };
@@ -99,19 +105,12 @@ pub fn case(
     mpirun.args(["--mca", "orte_abort_on_non_zero_status", "0"]);
     mpirun.args(["--mca", "coll_hetccl_shared_memory", way.shared]);
     if way.memory != "host" {
-        static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
-        if MADE.get().is_none() {
-            let _ = MADE.set((emulate::libraries()?, kernels::host_library()?));
-        }
-        if let Some((libraries, kernels)) = MADE.get() {
-            mpirun.env("LD_LIBRARY_PATH", emulate::library_path(libraries));
-            mpirun.env("HETCCL_EMULATOR_KERNELS", kernels);
-        }
+        emulate::devices(&mut mpirun)?;
     }
     for pair in parameters.chunks(2) {
         mpirun.arg("--mca").args(pair);
     }
-    mpirun.arg(program).args([kind, collective, &victim.to_string(), way.memory]);
+    mpirun.arg(program).args([kind, collective, &victim.to_string(), way.memory, form]);
     let output = command::output(&mut mpirun)?;
     let text = format!(
         "{}{}",
@@ -130,7 +129,7 @@ pub fn case(
 }
 
 /// `rank R: class C after T ms`
-fn failure(line: &str) -> Option<(usize, i32, u64)> {
+pub(crate) fn failure(line: &str) -> Option<(usize, i32, u64)> {
     let (rank, rest) = line.strip_prefix("rank ")?.split_once(": class ")?;
     let (class, time) = rest.split_once(" after ")?;
     Some((rank.parse().ok()?, class.parse().ok()?, time.strip_suffix(" ms")?.parse().ok()?))
@@ -152,43 +151,94 @@ pub fn run(args: &Args) -> Result<bool> {
     if let Some(unknown) = args.collectives.iter().find(|c| !COLLECTIVES.contains(&c.as_str())) {
         bail!("no collective {unknown}; there are {}", COLLECTIVES.join(", "));
     }
-    let (mut cases, mut bad, mut slowest, before) = (0, 0, 0, leftovers());
+    let before = leftovers();
+    let mut tally = Tally::default();
     for way in WAYS.iter().filter(|way| way.name.starts_with(&args.way)) {
-        for kind in &args.kinds {
-            for collective in COLLECTIVES {
-                if !args.collectives.is_empty() && !args.collectives.iter().any(|c| c == collective)
-                {
-                    continue;
-                }
+        for (form, kind) in args.forms.iter().flat_map(|f| args.kinds.iter().map(move |k| (f, k))) {
+            let mut row = Tally::default();
+            for collective in COLLECTIVES.into_iter().filter(|&name| args.takes(name)) {
                 for &victim in &args.victims {
-                    let parameters = ["coll_hetccl_peer_timeout_seconds", "1"];
-                    let what = (kind.as_str(), collective, victim);
-                    let heard = case(&prefix, &program, *way, what, &parameters)?;
-                    let ended = heard.failed.len() + heard.done.len() == RANKS - 1;
-                    let time = heard.failed.iter().map(|failed| failed.2).max().unwrap_or(0);
-                    slowest = slowest.max(time);
-                    cases += 1;
-                    println!(
-                        "{}{} of rank {victim} in {collective}, {}: {} errors, {} did not need it, slowest {time} ms",
-                        if ended { "" } else { "FAILED " },
-                        kind,
-                        way.name,
-                        heard.failed.len(),
-                        heard.done.len()
-                    );
-                    if !ended {
-                        bad += 1;
-                        println!("{}", heard.text);
-                    }
+                    let what = (kind.as_str(), collective, victim, form.as_str());
+                    row.add(*way, what, &case(&prefix, &program, *way, what, &QUICK)?);
                 }
             }
+            println!("{}, {form}, {kind}: {row}", way.name);
+            tally.join(&row);
         }
     }
     let left = leftovers().saturating_sub(before);
-    println!(
-        "{cases} cases, {bad} without an end, slowest {slowest} ms, {left} files left in /dev/shm"
-    );
-    Ok(bad == 0 && left == 0)
+    println!("{tally}, {left} files left in /dev/shm");
+    Ok(tally.endless == 0 && left == 0)
+}
+
+/// A stopped process is given up after so long.
+const QUICK: [&str; 2] = ["coll_hetccl_peer_timeout_seconds", "1"];
+
+impl Args {
+    fn takes(&self, collective: &str) -> bool {
+        self.collectives.is_empty() || self.collectives.iter().any(|name| name == collective)
+    }
+}
+
+/// What some cases have shown.
+#[derive(Debug, Default)]
+struct Tally {
+    cases: usize,
+    endless: usize,
+    errors: usize,
+    unconcerned: usize,
+    /// Times to all errors, ms.
+    times_ms: Vec<u64>,
+}
+
+impl Tally {
+    fn add(
+        &mut self,
+        way: Way,
+        (kind, collective, victim, form): (&str, &str, usize, &str),
+        heard: &Heard,
+    ) {
+        let ended = heard.failed.len() + heard.done.len() == RANKS - 1;
+        let slowest = heard.failed.iter().map(|failed| failed.2).max().unwrap_or(0);
+        self.cases += 1;
+        self.endless += usize::from(!ended);
+        self.errors += heard.failed.len();
+        self.unconcerned += heard.done.len();
+        self.times_ms.extend(heard.failed.iter().map(|failed| failed.2));
+        println!(
+            "{}{kind} rank {victim} in {form} {collective}, {}: {} errors, {} did not need it, slowest {slowest} ms",
+            if ended { "" } else { "FAILED " },
+            way.name,
+            heard.failed.len(),
+            heard.done.len()
+        );
+        if !ended {
+            println!("{}", heard.text);
+        }
+    }
+
+    fn join(&mut self, other: &Tally) {
+        self.cases += other.cases;
+        self.endless += other.endless;
+        self.errors += other.errors;
+        self.unconcerned += other.unconcerned;
+        self.times_ms.extend(&other.times_ms);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut times = self.times_ms.clone();
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or(0);
+        let slowest = times.last().copied().unwrap_or(0);
+        write!(
+            f,
+            "{} cases, {} without an end; {} ranks had an error (median after {median} ms, slowest {slowest} ms), {} did not \
+             need the rank",
+            self.cases, self.endless, self.errors, self.unconcerned
+        )
+    }
 }
 
 /// hetccl's files in /dev/shm.

@@ -40,6 +40,9 @@ pub struct Args {
     /// Write nothing: all sizes of the verifier's, the simulator's and the goals' tests, which `cargo xtask test` cuts short
     #[arg(long)]
     check: bool,
+    /// Write nothing: lose each rank at each of its steps in every algorithm, at more sizes than `cargo xtask test` does
+    #[arg(long)]
+    losses: bool,
 }
 
 /// Writes everything, or checks.
@@ -50,6 +53,12 @@ pub fn run(args: &Args) -> Result<()> {
     if args.check {
         let mut tests = Command::new("cargo");
         tests.args(["test", "--package", "hetccl-core", "--package", "hetccl-sim", "--tests"]);
+        return command::run(tests.current_dir(root()).env("HETCCL_ALL_SIZES", "1"));
+    }
+    if args.losses {
+        let mut tests = Command::new("cargo");
+        tests.args(["test", "--release", "--package", "hetccl-sim", "--test", "losses"]);
+        tests.args(["--", "--nocapture"]);
         return command::run(tests.current_dir(root()).env("HETCCL_ALL_SIZES", "1"));
     }
     write()

@@ -7,7 +7,7 @@ use maybe_async::must_be_sync as both;
 use super::lane::{self, LaneError};
 use super::segment::Segment;
 use super::wait::Waiter;
-use crate::watch::{CallWord, Watch};
+use crate::watch::Watch;
 
 #[path = "collectives/exchange.rs"]
 mod exchange;
@@ -30,13 +30,6 @@ impl Lane {
     /// Lets a watch look after the other ranks while this one waits.
     pub fn watch_by(&mut self, watch: Option<Arc<Watch>>) {
         self.watch = watch;
-    }
-
-    /// Says what the next collective is; ranks that say different things get an error.
-    #[inline]
-    pub fn next_is(&mut self, call: CallWord) {
-        // A lane has at most 64 ranks, so a root takes 7 bits: nothing is lost.
-        self.call = (call.0 & 0xffff_ffff) << 32;
     }
 
     /// Waits for `ready`; `peer` is who keeps this rank waiting.

@@ -14,18 +14,22 @@ use super::lane::LaneError;
 use super::polled::Lane;
 use crate::host::ExternalReducer;
 use crate::process::Request;
-
-/// A collective and what its front end knows it by.
-struct Waiting<T> {
-    request: Request<'static>,
-    token: T,
-}
+use crate::watch::CallWord;
 
 /// What a flow and the server of a lane tell each other.
-struct Mail<T> {
-    waiting: RefCell<VecDeque<Waiting<T>>>,
-    ended: RefCell<Vec<(T, Result<(), LaneError>)>>,
+#[derive(Default)]
+struct Mail {
+    waiting: RefCell<VecDeque<Request<'static>>>,
+    ended: RefCell<Vec<Result<(), LaneError>>>,
     closed: Cell<bool>,
+}
+
+/// One lane: its server, and what the front end knows its collectives by, from when they are started to when it hears of their
+/// end.
+struct Served<T> {
+    server: Server,
+    mail: Rc<Mail>,
+    under_way: VecDeque<T>,
 }
 
 /// Runs one lane's collectives, and gives the lane back when the mail is closed. One for all: a future per collective would
@@ -34,7 +38,7 @@ type Server = Pin<Box<dyn Future<Output = Lane>>>;
 
 /// The polled collectives of a communicator. `T` is what the front end knows them by.
 pub struct Flow<T> {
-    servers: Vec<(Server, Rc<Mail<T>>)>,
+    served: Vec<Served<T>>,
     started: usize,
     under_way: usize,
 }
@@ -44,18 +48,15 @@ pub struct Flow<T> {
 unsafe impl<T: Send> Send for Flow<T> {}
 
 impl<T: 'static> Flow<T> {
-    /// A flow over these lanes, which are one rank's all.
-    pub fn new(lanes: Vec<Lane>, external: &'static dyn ExternalReducer) -> Flow<T> {
+    /// A flow over these lanes, which are one rank's all. With `compare`, which is the same on all ranks, those that call
+    /// different things get an error.
+    pub fn new(lanes: Vec<Lane>, external: &'static dyn ExternalReducer, compare: bool) -> Flow<T> {
         let server = |lane| {
-            let mail = Rc::new(Mail {
-                waiting: RefCell::default(),
-                ended: RefCell::default(),
-                closed: Cell::new(false),
-            });
-            let server: Server = Box::pin(serve(lane, Rc::clone(&mail), external));
-            (server, mail)
+            let mail = Rc::new(Mail::default());
+            let server: Server = Box::pin(serve(lane, Rc::clone(&mail), external, compare));
+            Served { server, mail, under_way: VecDeque::new() }
         };
-        Flow { servers: lanes.into_iter().map(server).collect(), started: 0, under_way: 0 }
+        Flow { served: lanes.into_iter().map(server).collect(), started: 0, under_way: 0 }
     }
 
     /// Whether nothing is under way.
@@ -65,14 +66,24 @@ impl<T: 'static> Flow<T> {
 
     /// The lanes, when nothing is under way.
     pub fn into_lanes(self) -> Option<Vec<Lane>> {
-        let lane = |(mut server, mail): (Server, Rc<Mail<T>>)| {
+        let lane = |Served { mut server, mail, .. }: Served<T>| {
             mail.closed.set(true);
             match server.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(lane) => Some(lane),
                 Poll::Pending => None,
             }
         };
-        self.is_idle().then(|| self.servers.into_iter().map(lane).collect())?
+        self.is_idle().then(|| self.served.into_iter().map(lane).collect())?
+    }
+
+    /// The oldest collective under way on each lane.
+    pub fn oldest(&self) -> impl Iterator<Item = &T> {
+        self.served.iter().filter_map(|served| served.under_way.front())
+    }
+
+    /// Gives everything up that is under way; what it was. The lanes are lost: nothing more can come of them.
+    pub fn give_up(self) -> Vec<T> {
+        self.served.into_iter().flat_map(|served| served.under_way).collect()
     }
 
     /// Starts a collective; [`poll`](Flow::poll) says when it is over.
@@ -81,8 +92,10 @@ impl<T: 'static> Flow<T> {
     /// What the request refers to stays as it is until then. Its regions are host memory, and what MPI demands of the buffers
     /// of collectives holds.
     pub unsafe fn start(&mut self, request: Request<'static>, token: T) {
-        let (_, mail) = &self.servers[self.started % self.servers.len()];
-        mail.waiting.borrow_mut().push_back(Waiting { request, token });
+        let lanes = self.served.len();
+        let served = &mut self.served[self.started % lanes];
+        served.mail.waiting.borrow_mut().push_back(request);
+        served.under_way.push_back(token);
         self.started += 1;
         self.under_way += 1;
     }
@@ -93,19 +106,23 @@ impl<T: 'static> Flow<T> {
             return;
         }
         let before = ended.len();
-        for (server, mail) in &mut self.servers {
+        for Served { server, mail, under_way } in &mut self.served {
             // A server ends only in `into_lanes`.
             let _ = server.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            ended.append(&mut mail.ended.borrow_mut());
+            for outcome in mail.ended.borrow_mut().drain(..) {
+                // A lane's collectives end in the order in which they were started.
+                ended.extend(under_way.pop_front().map(|token| (token, outcome)));
+            }
         }
         self.under_way -= ended.len() - before;
     }
 }
 
-async fn serve<T>(
+async fn serve(
     mut lane: Lane,
-    mail: Rc<Mail<T>>,
+    mail: Rc<Mail>,
     external: &'static dyn ExternalReducer,
+    compare: bool,
 ) -> Lane {
     let next = || {
         poll_fn(|_| match mail.waiting.borrow_mut().pop_front() {
@@ -114,10 +131,13 @@ async fn serve<T>(
             None => Poll::Pending,
         })
     };
-    while let Some(Waiting { request, token }) = next().await {
+    while let Some(request) = next().await {
+        let call =
+            if compare { CallWord::of(request.call, request.reduction) } else { CallWord(0) };
+        lane.next_is(call);
         // SAFETY: `Flow::start`'s caller has promised it.
         let outcome = unsafe { lane.run(&request, external).await };
-        mail.ended.borrow_mut().push((token, outcome));
+        mail.ended.borrow_mut().push(outcome);
     }
     lane
 }

@@ -11,7 +11,7 @@ use hetccl_core::Call;
 
 use super::layout::{INLINE_BYTES, LINE, Part, SLOTS};
 use super::segment::Segment;
-use crate::watch::{Trouble, Watch};
+use crate::watch::{CallWord, Trouble, Watch};
 
 /// Collectives without a word on how far this rank is, when they leave nothing in a ring.
 const QUIET: u64 = SLOTS as u64 / 4;
@@ -157,6 +157,13 @@ impl<W> Lane<W> {
             operands: Vec::with_capacity(layout.ranks()),
             segment,
         }
+    }
+
+    /// Says what the next collective is; ranks that say different things get an error.
+    #[inline]
+    pub fn next_is(&mut self, call: CallWord) {
+        // A lane has at most 64 ranks, so a root takes 7 bits: nothing is lost.
+        self.call = (call.0 & 0xffff_ffff) << 32;
     }
 
     /// What a slot of the collective under way says first.

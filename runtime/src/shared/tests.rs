@@ -41,19 +41,22 @@ fn segments(n: usize, ring_bytes: usize, body: impl Fn(Arc<Segment>, usize) + Sy
         Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
     let ready = Arc::new(Barrier::new(n));
     let failed = Arc::new(AtomicBool::new(false));
-    let mut first = Some(first);
+    let first = Arc::new(first);
+    // What ThreadSanitizer is to see must have one address.
+    let one_mapping = std::env::var_os("HETCCL_TEST_ONE_MAPPING").is_some();
     std::thread::scope(|scope| {
         for rank in 0..n {
             let segment = match rank {
-                0 => first.take().unwrap(),
-                _ => Segment::open(layout, &descriptor, Path::new("/dev/shm")).unwrap(),
+                0 => Arc::clone(&first),
+                _ if one_mapping => Arc::clone(&first),
+                _ => Arc::new(Segment::open(layout, &descriptor, Path::new("/dev/shm")).unwrap()),
             };
             let (ready, body) = (Arc::clone(&ready), &body);
             let failed = Arc::clone(&failed);
             scope.spawn(move || {
                 FAILED.set(Some(Arc::clone(&failed)));
                 ready.wait();
-                let run = std::panic::AssertUnwindSafe(|| body(Arc::new(segment), rank));
+                let run = std::panic::AssertUnwindSafe(|| body(segment, rank));
                 if let Err(panic) = std::panic::catch_unwind(run) {
                     failed.store(true, Ordering::Relaxed);
                     std::panic::resume_unwind(panic);
@@ -494,7 +497,7 @@ fn polled_collectives_overlap_each_other_and_blocking_ones() {
         segments(n, 64 << 10, |segment, me| {
             let waiter = Waiter::new(give_up_with_the_others, true);
             let mut blocking = Lane::new(&segment, me, Vec::new(), waiter);
-            let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate);
+            let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate, true);
             let mut started = Vec::new();
             let mut ended = Vec::new();
             for i in 0..150 {
@@ -531,7 +534,7 @@ fn polled_collectives_overlap_each_other_and_blocking_ones() {
 #[test]
 fn lanes_with_something_under_way_are_not_given_back() {
     segments(2, 32 << 10, |segment, me| {
-        let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate);
+        let mut flow = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate, true);
         if me == 0 {
             let (mut asked, _) = polled_collective(5, 2, me);
             // SAFETY: as above.
@@ -540,6 +543,17 @@ fn lanes_with_something_under_way_are_not_given_back() {
             flow.poll(&mut ended);
             assert!(ended.is_empty(), "the other rank never comes");
             assert!(flow.into_lanes().is_none());
+            let mut lost = Flow::new(polled::Lane::all(&segment, me, &[]), &Concatenate, true);
+            for token in 0..3 {
+                let (mut asked, _) = polled_collective(5, 2, me);
+                // SAFETY: as above.
+                unsafe { lost.start(asked.request(), token) };
+            }
+            lost.poll(&mut ended);
+            assert_eq!(lost.oldest().min(), Some(&0));
+            let mut given_up = lost.give_up();
+            given_up.sort_unstable();
+            assert_eq!(given_up, [0, 1, 2]);
         }
     });
 }

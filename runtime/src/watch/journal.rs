@@ -43,6 +43,14 @@ pub(super) const BROKEN: usize = 5;
 pub(super) const WAITING_SINCE: usize = 6;
 pub(super) const WAITING_FOR: usize = 7;
 
+/// Kinds of call, each counted on its own.
+pub const BLOCKING: u8 = 0;
+/// Nonblocking and persistent collectives.
+pub const NONBLOCKING: u8 = 1;
+/// Nonblocking and persistent collectives among neighbours.
+pub const NEIGHBOURHOOD: u8 = 2;
+pub(super) const KINDS: usize = 3;
+
 /// Words of an entry: number and kind, the call, bytes, how it ended.
 pub(super) const NUMBER_BITS: u32 = 60;
 pub(super) const RUNNING: u64 = 1;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::call::CallWord;
-use super::journal::Ticket;
+use super::journal::{NEIGHBOURHOOD, Ticket};
 use super::reading::{CommunicatorRecord, OperationState};
 
 /// How long what is put up with.
@@ -142,7 +142,8 @@ fn differs(
     mine: &Ticket,
     peer: usize,
 ) -> Option<Trouble> {
-    if !policy.compare {
+    // Ranks without neighbours are never asked, so such calls have no number that all share.
+    if !policy.compare || mine.kind == NEIGHBOURHOOD {
         return None;
     }
     let theirs =
@@ -217,6 +218,17 @@ mod tests {
         assert_eq!(verdict(SUM, 8, 1, record_of(&[(SUM, 16, None)])), Verdict::Fail(longer));
         let blocks = CallWord::new(Collective::Allgatherv);
         assert_eq!(verdict(blocks, 8, 1, record_of(&[(blocks, 16, None)])), Verdict::Wait);
+    }
+
+    #[test]
+    fn calls_among_neighbours_are_not_compared() {
+        let mut ticket = mine(SUM, 8);
+        ticket.kind = NEIGHBOURHOOD;
+        let mut record = record_of(&[(MAX, 8, None)]);
+        record.operations[0].kind = NEIGHBOURHOOD;
+        let sights = [Sight::Hidden, Sight::Lives { stopped: None, record: Some(record) }];
+        let verdict = judge(&POLICY, &ticket, Duration::from_secs(1), &sights);
+        assert_eq!(verdict, Verdict::Wait);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod reading;
 mod watch;
 
 pub use call::{CallWord, counted_bytes};
-pub use journal::{Ended, Journal, Ticket, Track};
+pub use journal::{BLOCKING, Ended, Journal, NEIGHBOURHOOD, NONBLOCKING, Ticket, Track};
 pub use judge::{Policy, Sight, Trouble, Verdict, judge};
 pub use reading::{CommunicatorRecord, JournalError, OperationRecord, OperationState, Snapshot};
-pub use watch::{Member, Patience, Watch};
+pub use watch::{INTERVAL, Member, Patience, Watch};

@@ -1,18 +1,18 @@
 //! One communicator's members, looked at by a rank that waits.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hetccl_ucx::Process;
 
 use super::call::CallWord;
-use super::journal::{Ended, Ticket, Track};
+use super::journal::{BLOCKING, Ended, KINDS, Ticket, Track};
 use super::judge::{Policy, Sight, Trouble, Verdict, judge};
 use super::reading::OpenJournal;
 
 /// Time between looks.
-const INTERVAL: Duration = Duration::from_millis(100);
+pub const INTERVAL: Duration = Duration::from_millis(100);
 /// A rank that has not looked for so long was held up itself: what it saw before counts no more.
 const HELD_UP: Duration = Duration::from_secs(5);
 
@@ -73,12 +73,12 @@ pub struct Watch {
     context: u32,
     rank: usize,
     size: usize,
-    /// The call whose caller waits in it.
-    current: Mutex<(Option<Ticket>, Patience)>,
+    /// The oldest call of each kind that is waited for here, unless the caller keeps it.
+    current: [Mutex<Patience>; KINDS],
     followed: Mutex<(Members, Option<Vec<Followed>>)>,
     tell: fn(&str),
     /// Calls so far, by kind.
-    counts: [std::sync::atomic::AtomicU64; 3],
+    counts: [std::sync::atomic::AtomicU64; KINDS],
 }
 
 impl fmt::Debug for Watch {
@@ -102,19 +102,19 @@ impl Watch {
             context,
             rank,
             size,
-            current: Mutex::new((None, Patience::new())),
+            current: Default::default(),
             followed: Mutex::new((members, None)),
             tell,
             counts: Default::default(),
         }
     }
 
-    /// Writes down that a call of a kind (0 blocking, 1 nonblocking, 2 neighbourhood) begins.
+    /// Writes down that a call of a kind ([`BLOCKING`](super::BLOCKING) and its like) begins.
     #[inline]
     pub fn begin(&self, kind: u8, call: CallWord, bytes: usize) -> Ticket {
         use std::sync::atomic::Ordering::Relaxed;
         // Calls of a kind come from one thread at a time.
-        let count = &self.counts[usize::from(kind) % 3];
+        let count = &self.counts[usize::from(kind) % KINDS];
         let number = count.load(Relaxed);
         count.store(number + 1, Relaxed);
         self.track.begin(kind, number, call, bytes)
@@ -166,8 +166,7 @@ impl Watch {
     ) -> Result<(), Trouble> {
         let now = Instant::now();
         if patience.ticket != Some(ticket) {
-            *patience = Patience { ticket: Some(ticket), ..Patience::new() };
-            patience.next_report = self.policy.stall;
+            *patience = self.patience_for(ticket);
         }
         let held_up = now.duration_since(patience.last) >= HELD_UP;
         patience.last = now;
@@ -206,12 +205,32 @@ impl Watch {
     /// # Errors
     /// Why there is no use in waiting.
     pub fn look_in_call(&self, peer: usize) -> Result<(), Trouble> {
-        let Some(ticket) = self.track.last(0) else { return Ok(()) };
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != Some(ticket) {
-            *current = (Some(ticket), Patience::new());
+        let Some(ticket) = self.track.last(BLOCKING) else { return Ok(()) };
+        let mut patience = self.patience(ticket);
+        self.look(ticket, &mut patience, Some(peer))
+    }
+
+    /// As [`look`](Watch::look), for a nonblocking call that is polled: the oldest of its kind, each time that [`INTERVAL`] is
+    /// over. The first time it is only noted: most calls are over by the next.
+    ///
+    /// # Errors
+    /// Why there is no use in waiting.
+    pub fn look_at_polled(&self, ticket: Ticket) -> Result<(), Trouble> {
+        let mut patience = self.patience(ticket);
+        if patience.ticket != Some(ticket) {
+            *patience = self.patience_for(ticket);
+            return Ok(());
         }
-        self.look(ticket, &mut current.1, Some(peer))
+        self.look(ticket, &mut patience, None)
+    }
+
+    fn patience(&self, ticket: Ticket) -> MutexGuard<'_, Patience> {
+        let current = &self.current[usize::from(ticket.kind) % KINDS];
+        current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn patience_for(&self, ticket: Ticket) -> Patience {
+        Patience { ticket: Some(ticket), next_report: self.policy.stall, ..Patience::new() }
     }
 
     fn see(&self, rank: usize, other: &mut Followed, now: Instant) -> Sight {
