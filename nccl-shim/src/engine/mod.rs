@@ -1,7 +1,7 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
-mod exchange;
 mod task;
+mod trouble;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,13 +13,12 @@ use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
 use crate::abi::Code;
-use crate::log::{self, Level};
+use crate::log;
+use crate::meeting::Meeting;
 use crate::mesh::Link;
 use crate::operation::Work;
 use crate::order::Words;
 
-pub(crate) use exchange::Exchange;
-use exchange::Exchanging;
 use task::Running;
 
 /// How long a thread that waits looks again and again before it sleeps between looks.
@@ -39,7 +38,6 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) enum Command {
     Task(Task),
-    Exchange(Exchange),
     /// End when all tasks have.
     Close,
 }
@@ -104,7 +102,9 @@ pub(crate) struct Engine {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) messages: MessageCounts,
-    pub(crate) own_messages: MessageCounts,
+    pub(crate) meeting: Meeting,
+    /// When it was noticed that the meeting is over, while a task still runs.
+    pub(crate) noticed: Option<Instant>,
 }
 
 impl Engine {
@@ -116,11 +116,10 @@ impl Engine {
         }
         let mut tasks: VecDeque<Task> = VecDeque::new();
         let mut running: Option<Running> = None;
-        let mut exchanges: Vec<Exchanging> = Vec::new();
         let mut closing = false;
         let mut active = Instant::now();
         while !self.shared.abort.load(Ordering::Acquire) {
-            let idle = tasks.is_empty() && running.is_none() && exchanges.is_empty();
+            let idle = tasks.is_empty() && running.is_none();
             if idle && closing {
                 break;
             }
@@ -129,14 +128,14 @@ impl Engine {
                 moved = true;
                 match command {
                     Command::Task(task) => tasks.push_back(task),
-                    Command::Exchange(exchange) => exchanges.push(self.begin_exchange(exchange)),
                     Command::Close => closing = true,
                 }
             }
             moved |= self.link.as_ref().is_some_and(Link::progress);
             if self.shared.failure().is_some() {
-                // Streams stay held back until the program aborts or destroys the communicator.
-                tasks.clear();
+                // What the tasks would have done is not there, which the next call and the asynchronous error say; a stream
+                // that waits for ever would say nothing.
+                tasks.drain(..).for_each(|task| self.end(task.number));
             }
             if running.is_none()
                 && let Some(task) = tasks.front()
@@ -146,7 +145,8 @@ impl Engine {
                 running = tasks.pop_front().map(Running::new);
             }
             if let Some(task) = &mut running {
-                match self.advance(task) {
+                let advanced = self.advance(task);
+                match self.with_meeting(task, advanced) {
                     Ok(false) => {}
                     Ok(true) => {
                         self.end(task.number);
@@ -156,14 +156,13 @@ impl Engine {
                     Err(failure) => {
                         self.fail(failure);
                         if let Some(task) = running.take() {
+                            let number = task.number;
                             self.give_up(task);
+                            self.end(number);
                         }
                     }
                 }
             }
-            let before = exchanges.len();
-            exchanges.retain_mut(|exchange| !self.advance_exchange(exchange));
-            moved |= exchanges.len() != before;
             if moved {
                 active = Instant::now();
             } else if active.elapsed() > EAGER {
@@ -174,9 +173,6 @@ impl Engine {
         }
         if let Some(task) = running.take() {
             self.give_up(task);
-        }
-        for mut exchange in exchanges {
-            self.give_up_exchange(&mut exchange);
         }
     }
 
@@ -202,8 +198,7 @@ impl Engine {
     }
 
     fn fail(&self, failure: Failure) {
-        log::line(Level::Warn, &format!("rank {} of {}: {}", self.rank, self.size, failure.text));
-        log::failed("collective", &failure.text);
+        log::broken(&format!("rank {} of {}: {}", self.rank, self.size, failure.text));
         let code = if failure.code == Code::Success { Code::InternalError } else { failure.code };
         lock(&self.shared.failure).get_or_insert(Failure { code, ..failure });
     }

@@ -5,20 +5,13 @@
 
 mod peer;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use hetccl_core::{Handle, MessageTag, Posted, Rank, Region, Transport, TransportError};
 use slab::Slab;
 
-use crate::Failure;
+use crate::meeting::Meeting;
 use peer::Peer;
-
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// Secret and rank.
-const HELLO_BYTES: usize = 20;
 
 /// What is under way, by handle.
 #[derive(Clone, Debug)]
@@ -32,10 +25,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Mesh {
     rank: usize,
-    secret: [u8; 16],
-    listener: TcpListener,
-    /// Connections whose rank is not known yet.
-    strangers: Vec<(TcpStream, Vec<u8>)>,
+    /// Makes connections, of those who belong to the communicator only.
+    meeting: Meeting,
     peers: Vec<Peer>,
     states: Slab<State>,
 }
@@ -45,23 +36,10 @@ pub(crate) struct Mesh {
 pub(crate) struct Link(Arc<Mutex<Mesh>>);
 
 impl Link {
-    /// Connections of `rank` to ranks with these addresses.
-    ///
-    /// # Errors
-    /// Of the system.
-    pub(crate) fn new(
-        rank: usize,
-        secret: [u8; 16],
-        listener: TcpListener,
-        addresses: Vec<Vec<SocketAddr>>,
-    ) -> Result<Link, Failure> {
-        listener
-            .set_nonblocking(true)
-            .map_err(|error| Failure::system("a listening socket", &error))?;
-        let peers = addresses.into_iter().map(Peer::new).collect();
-        let mesh =
-            Mesh { rank, secret, listener, strangers: Vec::new(), peers, states: Slab::new() };
-        Ok(Link(Arc::new(Mutex::new(mesh))))
+    /// Connections of `rank` to the other ranks of a meeting.
+    pub(crate) fn new(rank: usize, size: usize, meeting: Meeting) -> Link {
+        let peers = (0..size).map(|_| Peer::new()).collect();
+        Link(Arc::new(Mutex::new(Mesh { rank, meeting, peers, states: Slab::new() })))
     }
 
     /// Moves what can be moved now; whether anything did.
@@ -88,42 +66,10 @@ impl Mesh {
         if self.peers[..self.rank].iter().all(Peer::is_connected) {
             return false;
         }
-        let mut any = false;
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
-                self.strangers.push((stream, Vec::new()));
-            }
-        }
-        let mut index = 0;
-        while index < self.strangers.len() {
-            let (stream, hello) = &mut self.strangers[index];
-            let mut bytes = [0; HELLO_BYTES];
-            match stream.read(&mut bytes[hello.len()..]) {
-                Ok(0) => {}
-                Ok(len) => {
-                    let from = hello.len();
-                    hello.extend_from_slice(&bytes[from..from + len]);
-                    if hello.len() < HELLO_BYTES {
-                        index += 1;
-                        continue;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    index += 1;
-                    continue;
-                }
-                Err(_) => {}
-            }
-            let (stream, hello) = self.strangers.swap_remove(index);
-            let known = hello.len() == HELLO_BYTES && hello[..16] == self.secret;
-            let rank =
-                hello.get(16..).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
-            if let (true, Some(rank)) = (known, rank)
-                && (rank as usize) < self.rank
-            {
-                self.peers[rank as usize].connected(stream);
-                any = true;
-            }
+        let streams = self.meeting.streams();
+        let any = !streams.is_empty();
+        for (rank, stream) in streams.into_iter().filter(|&(rank, _)| rank < self.rank) {
+            self.peers[rank].connected(stream);
         }
         any
     }
@@ -132,29 +78,13 @@ impl Mesh {
         if peer <= self.rank || !self.peers[peer].needs_connection() {
             return Ok(());
         }
-        let mut trouble = String::new();
-        for address in self.peers[peer].addresses.clone() {
-            let mut hello = self.secret.to_vec();
-            hello.extend_from_slice(&(self.rank as u32).to_le_bytes());
-            let attempt =
-                TcpStream::connect_timeout(&address, CONNECT_PATIENCE).and_then(|mut stream| {
-                    stream.set_nodelay(true)?;
-                    stream.write_all(&hello)?;
-                    stream.set_nonblocking(true)?;
-                    Ok(stream)
-                });
-            match attempt {
-                Ok(stream) => {
-                    self.peers[peer].connected(stream);
-                    return Ok(());
-                }
-                Err(error) => trouble = format!("{trouble}; {address}: {error}"),
+        match self.meeting.connect(peer) {
+            Ok(stream) => {
+                self.peers[peer].connected(stream);
+                Ok(())
             }
+            Err(reason) => Err(TransportError::Unreachable { peer: Rank::from(peer), reason }),
         }
-        Err(TransportError::Unreachable {
-            peer: Rank::from(peer),
-            reason: format!("no connection over TCP{trouble}"),
-        })
     }
 
     /// Adds something under way unless it is done at once.

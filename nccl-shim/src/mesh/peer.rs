@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use hetccl_core::{MessageTag, Rank, Region, TransportError};
 use slab::Slab;
@@ -49,7 +49,6 @@ struct Incoming {
 /// Another rank.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) addresses: Vec<SocketAddr>,
     stream: Option<TcpStream>,
     dead: Option<String>,
     outgoing: VecDeque<Outgoing>,
@@ -60,9 +59,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(addresses: Vec<SocketAddr>) -> Peer {
+    pub(super) fn new() -> Peer {
         Peer {
-            addresses,
             stream: None,
             dead: None,
             outgoing: VecDeque::new(),
