@@ -18,6 +18,8 @@ pub struct Config {
     pub timeout: Duration,
     /// How long a rank tries to connect to another that must be there.
     pub connect_timeout: Duration,
+    /// A neighbour in the tree that says nothing for so long, not even that it is there, has failed; `None`: never.
+    pub peer_timeout: Option<Duration>,
     /// After this long in a join, the ranks that have not come are told to `notice`.
     pub notice_after: Duration,
     /// Takes one line for the user.
@@ -50,6 +52,7 @@ impl Default for Config {
             comm_id: None,
             timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(20),
+            peer_timeout: Some(Duration::from_secs(60)),
             notice_after: Duration::from_secs(15),
             notice: Arc::new(|line| eprintln!("hetccl: {line}")),
         }
@@ -57,8 +60,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the environment says: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY, NCCL_COMM_ID, and HETCCL_INIT_TIMEOUT in
-    /// seconds (600).
+    /// What the environment says: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY, NCCL_COMM_ID, and in seconds HETCCL_INIT_TIMEOUT
+    /// (600) and HETCCL_PEER_TIMEOUT (60; 0: never).
     ///
     /// # Errors
     /// A value that can't be used.
@@ -91,19 +94,25 @@ impl Config {
             });
         }
         config.comm_id = value("NCCL_COMM_ID");
-        if let Some(seconds) = value("HETCCL_INIT_TIMEOUT") {
-            match seconds.parse::<u32>() {
-                Ok(number) if number > 0 => config.timeout = Duration::from_secs(number.into()),
-                _ => {
-                    return Err(Error::Setting {
-                        name: "HETCCL_INIT_TIMEOUT",
-                        value: seconds,
-                        reason: "must be a number of seconds, 1 or more".into(),
-                    });
-                }
-            }
+        if let Some(text) = value("HETCCL_INIT_TIMEOUT") {
+            config.timeout = seconds("HETCCL_INIT_TIMEOUT", text, 1)?;
+        }
+        if let Some(text) = value("HETCCL_PEER_TIMEOUT") {
+            let limit = seconds("HETCCL_PEER_TIMEOUT", text, 0)?;
+            config.peer_timeout = (!limit.is_zero()).then_some(limit);
         }
         Ok(config)
+    }
+}
+
+/// A number of seconds, at least `least`.
+fn seconds(name: &'static str, value: String, least: u32) -> Result<Duration> {
+    match value.parse::<u32>() {
+        Ok(number) if number >= least => Ok(Duration::from_secs(number.into())),
+        _ => {
+            let reason = format!("must be a number of seconds, {least} or more");
+            Err(Error::Setting { name, value, reason })
+        }
     }
 }
 
@@ -176,7 +185,16 @@ mod tests {
         };
         assert_eq!(with("NCCL_SOCKET_FAMILY", "AF_INET6").unwrap().family, Some(Family::V6));
         assert_eq!(with("HETCCL_INIT_TIMEOUT", "7").unwrap().timeout, Duration::from_secs(7));
-        for (name, value) in [("NCCL_SOCKET_FAMILY", "IPv4"), ("HETCCL_INIT_TIMEOUT", "0")] {
+        assert_eq!(
+            with("HETCCL_PEER_TIMEOUT", "3").unwrap().peer_timeout,
+            Some(Duration::from_secs(3))
+        );
+        assert_eq!(with("HETCCL_PEER_TIMEOUT", "0").unwrap().peer_timeout, None);
+        for (name, value) in [
+            ("NCCL_SOCKET_FAMILY", "IPv4"),
+            ("HETCCL_INIT_TIMEOUT", "0"),
+            ("HETCCL_PEER_TIMEOUT", "soon"),
+        ] {
             let error = with(name, value).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }

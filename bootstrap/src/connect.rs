@@ -10,8 +10,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Attempt, Error, Result};
+use crate::handshake::{self, ANSWER_BYTES, Answer, Nonce, Status};
 use crate::interfaces::{self, Address};
-use crate::wire::{self, ANSWER_BYTES, Secret, Status};
+use crate::wire::{Member, Secret};
 
 /// The next address is tried when the one before has not answered after this long (RFC 8305 calls it the connection
 /// attempt delay), or has failed.
@@ -30,10 +31,18 @@ pub(crate) struct Target<'a> {
     pub secret: Secret,
 }
 
+impl<'a> Target<'a> {
+    /// A rank, called `whom` in errors.
+    pub(crate) fn of(member: &'a Member, whom: &'a str) -> Target<'a> {
+        let Member { addresses, port, secret, .. } = member;
+        Target { whom, addresses, port: *port, secret: *secret }
+    }
+}
+
 /// What became of an address.
 enum Progress {
     Connecting(Socket),
-    Asked(TcpStream, Vec<u8>),
+    Asked(TcpStream, Vec<u8>, Nonce),
     Failed(String),
 }
 
@@ -135,7 +144,7 @@ fn start(address: SocketAddr) -> Progress {
 fn wait(trials: &[Trial], at_most: Duration) {
     let entries = trials.iter().filter_map(|trial| match &trial.progress {
         Progress::Connecting(socket) => Some(PollFd::new(socket.as_fd(), PollFlags::POLLOUT)),
-        Progress::Asked(stream, _) => Some(PollFd::new(stream.as_fd(), PollFlags::POLLIN)),
+        Progress::Asked(stream, ..) => Some(PollFd::new(stream.as_fd(), PollFlags::POLLIN)),
         Progress::Failed(_) => None,
     });
     let timeout = PollTimeout::try_from(at_most.as_millis().max(1)).unwrap_or(PollTimeout::MAX);
@@ -150,26 +159,34 @@ impl Trial {
         let next = match progress {
             Progress::Failed(why) => Ok(Progress::Failed(why)),
             Progress::Connecting(socket) => ask(socket, &target.secret),
-            Progress::Asked(mut stream, mut buffer) => {
-                match read_answer(&mut stream, &mut buffer) {
+            Progress::Asked(mut stream, mut buffer, nonce) => {
+                let whose = || format!("{} at {}", target.whom, self.address);
+                match read_answer(&mut stream, &mut buffer, &target.secret, &nonce) {
                     Err(error) => Err(error),
-                    Ok(None) => Ok(Progress::Asked(stream, buffer)),
-                    Ok(Some((version, Status::OtherVersion))) => {
-                        let whose = format!("{} at {}", target.whom, self.address);
-                        return Err(Error::Version { whose, theirs: version });
+                    Ok(None) => Ok(Progress::Asked(stream, buffer, nonce)),
+                    Ok(Some(Answer::OtherVersion(theirs))) => {
+                        return Err(Error::Version { whose: whose(), theirs });
                     }
-                    Ok(Some((_, Status::Used))) => {
+                    Ok(Some(Answer::OtherRelease(theirs))) => {
+                        let theirs = theirs.to_string();
+                        return Err(Error::Release { whose: whose(), theirs });
+                    }
+                    Ok(Some(Answer::Refused(Status::Used))) => {
                         let reason = "this unique id has been used: its communicator is complete, make a \
                                   new id for another one";
                         return Err(Error::WrongUse(reason.into()));
                     }
-                    Ok(Some((_, Status::Unknown))) => Err(io::Error::other(
+                    Ok(Some(Answer::Refused(_))) => Err(io::Error::other(
                         "a process of another job answers there, which does not know this secret",
                     )),
-                    Ok(Some((_, Status::Welcome))) => match stream.set_nonblocking(false) {
-                        Ok(()) => return Ok(Some(stream)),
-                        Err(error) => Err(error),
-                    },
+                    Ok(Some(Answer::Welcome(theirs))) => {
+                        let proof = handshake::proof(&target.secret, &theirs, &nonce);
+                        let proved = stream.set_nonblocking(false);
+                        match proved.and_then(|()| stream.write_all(&proof)) {
+                            Ok(()) => return Ok(Some(stream)),
+                            Err(error) => Err(error),
+                        }
+                    }
                 }
             }
         };
@@ -188,18 +205,23 @@ fn ask(socket: Socket, secret: &Secret) -> io::Result<Progress> {
     }
     socket.set_tcp_nodelay(true)?;
     let mut stream = TcpStream::from(socket);
+    let nonce: Nonce = rand::random();
     // A new connection has room for these few bytes.
-    stream.write_all(&wire::hello(secret))?;
-    Ok(Progress::Asked(stream, Vec::new()))
+    stream.write_all(&handshake::hello(secret, &nonce))?;
+    Ok(Progress::Asked(stream, Vec::new(), nonce))
 }
 
 /// The answer, or `None` while it is not there.
-fn read_answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<(u16, Status)>> {
+fn read_answer(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+    secret: &Secret,
+    nonce: &Nonce,
+) -> io::Result<Option<Answer>> {
     let mut piece = [0; ANSWER_BYTES];
     loop {
-        if let Some(bytes) = buffer.first_chunk::<ANSWER_BYTES>() {
-            let stranger = || io::Error::other("something else answers there, not hetccl");
-            return wire::read_answer(bytes).map(Some).ok_or_else(stranger);
+        if let Some(answer) = handshake::read_answer(buffer, secret, nonce)? {
+            return Ok(Some(answer));
         }
         let missing = ANSWER_BYTES - buffer.len();
         match stream.read(&mut piece[..missing]) {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::handshake::RELEASE;
 use crate::wire::VERSION;
 
 /// A result of this crate.
@@ -32,6 +33,16 @@ pub enum Error {
         whose: String,
         /// Their version.
         theirs: u16,
+    },
+    /// Another release of hetccl.
+    #[error(
+        "{whose} has hetccl {theirs}, this process has {RELEASE}: install the same hetccl everywhere"
+    )]
+    Release {
+        /// Whose release it is.
+        whose: String,
+        /// Their release.
+        theirs: String,
     },
     /// A setting that can't be used.
     #[error("{name}={value}: {reason}")]

@@ -1,7 +1,8 @@
 //! The port of this process: one thread serves its ids, the links that children open, and messages.
 //!
 //! The thread sleeps in `poll` when nothing comes. Connections that have not said a valid hello yet are few and short:
-//! at most [`MOST_CONNECTIONS`], each for [`HANDSHAKE`]; strangers are dropped without an answer.
+//! at most [`MOST_CONNECTIONS`], each for [`HANDSHAKE`]; the oldest stranger makes room for a new one. Who says anything but a
+//! hello is dropped without an answer. What is refused is told, a few lines at most (`refusals.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,19 +11,23 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::config::Config;
 use crate::error::{Error, Failure, Result};
+use crate::handshake::{self, Name, Status};
 use crate::mailbox::Mailbox;
-use crate::wire::{Secret, Status};
+use crate::wire::Secret;
 
 mod assembly;
+mod refusals;
 mod serve;
 
 use assembly::Assemblies;
+use refusals::Refusals;
 
 /// Connections at one time, those of the first ranks to arrive not counted.
 const MOST_CONNECTIONS: usize = 512;
 /// How long a stranger may take to say who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 4096;
 /// Ids that are over and still explained to those who come late.
@@ -38,13 +43,15 @@ pub(crate) struct Hub {
 }
 
 /// What the port leads to.
-#[derive(Default)]
 pub(crate) struct State {
     inner: Mutex<Doors>,
+    refusals: Mutex<Refusals>,
 }
 
 #[derive(Default)]
 struct Doors {
+    /// What those who connect call the secrets below.
+    names: HashMap<Name, Secret>,
     ids: HashMap<Secret, Assemblies>,
     members: HashMap<Secret, Arc<Mailbox>>,
     ended: VecDeque<(Secret, Option<Failure>)>,
@@ -58,14 +65,15 @@ enum Door {
 
 impl Hub {
     /// The hub, which is made at the first call, and again in a child of `fork`.
-    pub(crate) fn of_this_process() -> Result<Arc<Hub>> {
+    pub(crate) fn of_this_process(config: &Config) -> Result<Arc<Hub>> {
         let mut slot = HUB.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
         if let Some(hub) = slot.as_ref().filter(|hub| hub.process == process) {
             return Ok(Arc::clone(hub));
         }
         let (listener, port) = listen_anywhere()?;
-        let state = Arc::new(State::default());
+        let refusals = Mutex::new(Refusals::new(Arc::clone(&config.notice)));
+        let state = Arc::new(State { inner: Mutex::default(), refusals });
         serve::in_background(listener, Arc::clone(&state), None)?;
         let hub = Arc::new(Hub { port, process, state });
         *slot = Some(Arc::clone(&hub));
@@ -80,6 +88,7 @@ impl Hub {
     pub(crate) fn serve_id(&self, secret: Secret) {
         let mut doors = self.state.lock();
         doors.ended.retain(|(ended, _)| *ended != secret);
+        doors.names.insert(handshake::name_of(&secret), secret);
         doors.ids.entry(secret).or_default();
     }
 
@@ -87,7 +96,9 @@ impl Hub {
     pub(crate) fn forget_id(secret: Secret) {
         let slot = HUB.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hub) = slot.as_ref() {
-            hub.state.lock().ids.remove(&secret);
+            let mut doors = hub.state.lock();
+            doors.ids.remove(&secret);
+            doors.names.remove(&handshake::name_of(&secret));
         }
     }
 
@@ -99,11 +110,15 @@ impl Hub {
     }
 
     pub(crate) fn add_member(&self, secret: Secret, mailbox: Arc<Mailbox>) {
-        self.state.lock().members.insert(secret, mailbox);
+        let mut doors = self.state.lock();
+        doors.names.insert(handshake::name_of(&secret), secret);
+        doors.members.insert(secret, mailbox);
     }
 
     pub(crate) fn remove_member(&self, secret: Secret) {
-        self.state.lock().members.remove(&secret);
+        let mut doors = self.state.lock();
+        doors.names.remove(&handshake::name_of(&secret));
+        doors.members.remove(&secret);
     }
 }
 
@@ -112,15 +127,16 @@ impl State {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, secret: &Secret) -> std::result::Result<Door, Status> {
+    fn open(&self, name: &Name) -> std::result::Result<(Door, Secret), Status> {
         let doors = self.lock();
+        let secret = doors.names.get(name).ok_or(Status::Unknown)?;
         if let Some(mailbox) = doors.members.get(secret) {
-            return Ok(Door::Member(Arc::clone(mailbox)));
+            return Ok((Door::Member(Arc::clone(mailbox)), *secret));
         }
         // A failed id stays open to say why.
         let ended = doors.ended.iter().find(|(ended, _)| ended == secret);
         match (doors.ids.contains_key(secret), ended) {
-            (true, _) | (_, Some((_, Some(_)))) => Ok(Door::Id(*secret)),
+            (true, _) | (_, Some((_, Some(_)))) => Ok((Door::Id(*secret), *secret)),
             (_, Some((_, None))) => Err(Status::Used),
             (false, None) => Err(Status::Unknown),
         }
@@ -131,10 +147,14 @@ impl State {
         let mut doors = self.lock();
         doors.ids.remove(&secret);
         if remember {
-            if doors.ended.len() >= MOST_ENDED {
-                doors.ended.pop_front();
+            if doors.ended.len() >= MOST_ENDED
+                && let Some((oldest, _)) = doors.ended.pop_front()
+            {
+                doors.names.remove(&handshake::name_of(&oldest));
             }
             doors.ended.push_back((secret, failure));
+        } else {
+            doors.names.remove(&handshake::name_of(&secret));
         }
     }
 }

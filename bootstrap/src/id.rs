@@ -51,7 +51,7 @@ impl UniqueId {
             return UniqueId::fixed(place);
         }
         let addresses = interfaces::addresses(config)?;
-        let hub = Hub::of_this_process()?;
+        let hub = Hub::of_this_process(config)?;
         let secret: [u8; 16] = rand::random();
         hub.serve_id(secret);
         let id = UniqueId { secret, port: hub.port(), addresses, fixed: false };
@@ -241,7 +241,7 @@ mod tests {
         let v6 = Address { ip: "fd00::2".parse().unwrap(), interface: String::new() };
         let id =
             UniqueId { secret: [0xAB; 16], port: 0x1234, addresses: vec![v4, v6], fixed: false };
-        let mut expected = b"HETCCLid\x00\x01\x00\x02\x12\x34".to_vec();
+        let mut expected = b"HETCCLid\x00\x02\x00\x02\x12\x34".to_vec();
         expected.extend([0xAB; 16]);
         expected.extend(b"\x04eth0\x0a\x00\x00\x01");
         expected.extend(b"\x80\xfd\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02");

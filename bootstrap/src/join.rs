@@ -70,7 +70,7 @@ impl Joining<'_> {
         }
         let mut places =
             vec![self.check_in(id, 0, self.me.rank - ranks.start, ranks.len() as u32)?];
-        let mut tree = Tree::default();
+        let mut tree = Tree { silence: self.config.peer_timeout, ..Tree::default() };
         let formed = (|| {
             if roots > 1 && places[0].index == 0 {
                 let place = self.check_in(&self.ids[0], 1, block, roots).map_err(stop_of)?;
@@ -88,7 +88,7 @@ impl Joining<'_> {
 
     /// Becomes the root of an NCCL_COMM_ID. The port may still be the one of the communicator before.
     fn serve_fixed(&self, id: &UniqueId) -> Result<()> {
-        let hub = Hub::of_this_process()?;
+        let hub = Hub::of_this_process(self.config)?;
         loop {
             match hub.serve_fixed(id.secret, id.port) {
                 Ok(()) => return Ok(()),
@@ -346,16 +346,11 @@ pub(crate) fn link_to(
     abort: &AtomicBool,
 ) -> std::result::Result<Link, Stop> {
     let whom = format!("{} from {}", parent.who(), me.who());
-    let target = Target {
-        whom: &whom,
-        addresses: &parent.addresses,
-        port: parent.port,
-        secret: parent.secret,
-    };
-    let mut stream = connect::reach(&target, until, abort).map_err(|error| match error {
-        Error::Aborted => Stop::Aborted,
-        other => noticed(vec![parent.rank], other.to_string()),
-    })?;
+    let mut stream =
+        connect::reach(&Target::of(parent, &whom), until, abort).map_err(|error| match error {
+            Error::Aborted => Stop::Aborted,
+            other => noticed(vec![parent.rank], other.to_string()),
+        })?;
     let request = Request::Link { context, level, index, who: me.who() };
     let limit = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let lost = |error: std::io::Error| {
@@ -409,12 +404,14 @@ pub(crate) fn split_tree(
     rank: u32,
     context: u64,
     mailbox: &Arc<Mailbox>,
-    timeout: Duration,
+    config: &Config,
     abort: &AtomicBool,
 ) -> std::result::Result<Tree, Stop> {
+    let timeout = config.timeout;
     let until = Instant::now() + timeout;
     let me = &members[rank as usize];
-    let mut tree = Tree { depth: depth(rank), ..Tree::default() };
+    let silence = config.peer_timeout;
+    let mut tree = Tree { depth: depth(rank), silence, ..Tree::default() };
     let formed = (|| {
         if rank > 0 {
             let parent = &members[((rank - 1) / FAN_OUT) as usize];

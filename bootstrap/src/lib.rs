@@ -14,24 +14,30 @@
 //!            first root, and connect the trees
 //! ```
 //!
+//! A thread watches over the trees of all groups of the process: a rank whose connection ends, or that does not even say that
+//! it is there, has failed, and the others are told. [`Bootstrap::failure`] says so, and every call of the group.
+//!
 //! A process listens on one port for everything: its ids, its ranks' children, messages. The thread that serves it sleeps
 //! when nothing comes. Nothing here needs a GPU, UCX or MPI; everything blocks, with a time limit, and
 //! [`Bootstrap::abort`] ends it from another thread.
 //!
-//! Bytes on the wire are the same for all builds of one [`VERSION`]. The secret in the id keeps strangers and stray
-//! connections out of a job; it is not encryption.
+//! Bytes on the wire are the same for all builds of one [`VERSION`], and ranks of different releases are refused. The secret in
+//! the id keeps strangers and stray connections out of a job: both sides prove that they know it, and it is never sent. It
+//! is not encryption.
 #![forbid(unsafe_code)]
 
 mod config;
 mod connect;
 mod error;
 mod group;
+mod handshake;
 mod hub;
 mod id;
 mod interfaces;
 mod join;
 mod mailbox;
 mod tree;
+mod watch;
 mod wire;
 
 pub use config::{Config, Family, Filter};

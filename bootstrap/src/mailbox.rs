@@ -1,4 +1,4 @@
-//! What has come for one rank of this process: links that others opened to it, and messages.
+//! What has come for one rank of this process: links that others opened to it, messages, and connections for its user.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream;
@@ -23,6 +23,7 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inner {
     links: HashMap<u64, Vec<Arrived>>,
+    streams: HashMap<u64, Vec<(u32, TcpStream)>>,
     messages: HashMap<(u64, u32, u64), VecDeque<Vec<u8>>>,
     waiting_bytes: usize,
     waiting_links: usize,
@@ -67,6 +68,33 @@ impl Mailbox {
         links
     }
 
+    /// Stores a connection for the user of a group; refused when the group has failed here.
+    pub(crate) fn put_stream(
+        &self,
+        context: u64,
+        from: u32,
+        stream: TcpStream,
+    ) -> Result<(), Failure> {
+        let mut inner = self.lock();
+        if let Some(failure) = inner.failed.get(&context) {
+            return Err(failure.clone());
+        }
+        if inner.waiting_links >= MOST_WAITING_LINKS {
+            return Err(refusal("too many connections wait for this rank"));
+        }
+        inner.waiting_links += 1;
+        inner.streams.entry(context).or_default().push((from, stream));
+        Ok(())
+    }
+
+    /// Takes the connections that have come for the user of a group.
+    pub(crate) fn take_streams(&self, context: u64) -> Vec<(u32, TcpStream)> {
+        let mut inner = self.lock();
+        let streams = inner.streams.remove(&context).unwrap_or_default();
+        inner.waiting_links -= streams.len();
+        streams
+    }
+
     pub(crate) fn put_message(
         &self,
         (context, from, tag): (u64, u32, u64),
@@ -101,8 +129,9 @@ impl Mailbox {
     pub(crate) fn fail(&self, context: u64, failure: Failure) {
         let mut inner = self.lock();
         inner.failed.entry(context).or_insert(failure);
-        let links = inner.links.remove(&context).unwrap_or_default();
-        inner.waiting_links -= links.len();
+        let links = inner.links.remove(&context).map_or(0, |links| links.len());
+        let streams = inner.streams.remove(&context).map_or(0, |streams| streams.len());
+        inner.waiting_links -= links + streams;
         self.arrived.notify_all();
     }
 
@@ -110,6 +139,8 @@ impl Mailbox {
     pub(crate) fn forget(&self, context: u64) {
         let mut inner = self.lock();
         inner.failed.remove(&context);
+        let streams = inner.streams.remove(&context).map_or(0, |streams| streams.len());
+        inner.waiting_links -= streams;
         let gone: Vec<_> = inner.messages.keys().filter(|key| key.0 == context).copied().collect();
         for key in gone {
             let queue = inner.messages.remove(&key).unwrap_or_default();

@@ -14,8 +14,12 @@ use crate::wire::{self, Frame, MOST_FRAME_BYTES, Operation, Who};
 
 /// Children of a rank in the tree of one root.
 pub(crate) const FAN_OUT: u32 = 8;
+/// [`Frame::Alive`] on the wire.
+const ALIVE: [u8; 5] = [0, 0, 0, 1, 3];
 /// How often an abort is looked for.
 const SLICE: Duration = Duration::from_millis(50);
+/// A neighbour hears from this rank so many times in the time after which silence is a failure.
+const PULSES: u32 = 4;
 /// How long a word about a failure may take to be written to a peer that does not read.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -47,12 +51,16 @@ pub(crate) struct Link {
     pub who: Who,
     buffer: Vec<u8>,
     left: bool,
+    /// When something came last, and when this rank last said that it is there.
+    heard: Instant,
+    said: Instant,
 }
 
 impl Link {
     /// Over a stream that does not block.
     pub(crate) fn new(stream: TcpStream, who: Who) -> Link {
-        Link { stream, who, buffer: Vec::new(), left: false }
+        let now = Instant::now();
+        Link { stream, who, buffer: Vec::new(), left: false, heard: now, said: now }
     }
 
     /// Reads what is there, without waiting. An error is the end of the connection.
@@ -61,18 +69,38 @@ impl Link {
         loop {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(self.gone("closed its connection")),
-                Ok(count) => self.buffer.extend_from_slice(&piece[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&piece[..count]);
+                    self.heard = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.gone(&format!("is gone ({error})"))),
             }
         }
+        let alive = self.buffer.chunks_exact(ALIVE.len()).take_while(|frame| **frame == ALIVE);
+        let len = alive.count() * ALIVE.len();
+        self.buffer.drain(..len);
+        Ok(())
+    }
+
+    /// Says that this rank is there, where the neighbour has room for it.
+    fn say_alive(&mut self, now: Instant) {
+        if wait_for(&[&self.stream], PollFlags::POLLOUT, Duration::ZERO)[0] {
+            // A socket that is writable takes a few bytes at once; one that has ended is noticed when it is read.
+            let _ended = self.stream.write(&ALIVE);
+        }
+        self.said = now;
     }
 
     /// The next data frame, if it is complete.
     fn take(&mut self) -> Result<Option<Data>, Stop> {
-        match wire::take(&mut self.buffer, MOST_FRAME_BYTES) {
-            Ok(None) => Ok(None),
+        let mut taken = wire::take(&mut self.buffer, MOST_FRAME_BYTES);
+        while let Ok(Some(Frame::Alive)) = taken {
+            taken = wire::take(&mut self.buffer, MOST_FRAME_BYTES);
+        }
+        match taken {
+            Ok(None | Some(Frame::Alive)) => Ok(None),
             Ok(Some(Frame::Data { operation, number, entries })) => {
                 Ok(Some((operation, number, entries)))
             }
@@ -132,6 +160,8 @@ pub(crate) struct Tree {
     pub number: u64,
     /// Edges to the root.
     pub depth: u32,
+    /// How long a neighbour may be silent.
+    pub silence: Option<Duration>,
 }
 
 impl Tree {
@@ -216,7 +246,32 @@ impl Tree {
         let streams: Vec<&TcpStream> =
             self.parent.iter().chain(&self.children).map(|link| &link.stream).collect();
         let ready = wait_for(&streams, PollFlags::POLLIN, SLICE.min(until - now));
-        self.read_ready(&ready).map_err(Some)
+        self.read_ready(&ready).and_then(|()| self.pulse()).map_err(Some)
+    }
+
+    /// How often [`Tree::pulse`] has something to do.
+    pub(crate) fn pulse_every(&self) -> Option<Duration> {
+        self.silence.map(|silence| silence / PULSES)
+    }
+
+    /// Says that this rank is there, where that is due, and whether a neighbour has been silent for too long.
+    fn pulse(&mut self) -> Result<(), Stop> {
+        let (Some(silence), Some(every)) = (self.silence, self.pulse_every()) else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        for link in self.links().filter(|link| !link.left) {
+            if now.duration_since(link.said) >= every {
+                link.say_alive(now);
+            }
+            if now.duration_since(link.heard) >= silence {
+                return Err(link.gone(&format!(
+                    "has said nothing for {} s: it is stopped, or the network between the hosts is broken",
+                    silence.as_secs()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Whether all neighbours are there, without waiting.
@@ -238,7 +293,12 @@ impl Tree {
                 read_or_reason(link)?;
             }
         }
-        Ok(())
+        self.pulse()
+    }
+
+    /// The neighbours' connections.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &TcpStream> {
+        self.parent.iter().chain(&self.children).map(|link| &link.stream)
     }
 
     fn read_ready(&mut self, ready: &[bool]) -> Result<(), Stop> {

@@ -1,8 +1,6 @@
-//! The bytes that processes send each other.
+//! The bytes that processes send each other once they know that they belong together (`handshake.rs`).
 //!
 //! ```text
-//! hello      "HETCCLbs", version (2 bytes), secret (16 bytes)         who connects says which id or which rank it wants
-//! answer     "HETCCLbs", version (2 bytes), status (1 byte)           fixed for all versions, so that versions can differ
 //! frame      length (4 bytes), then a Request, Reply or Frame         postcard's encoding
 //! ```
 
@@ -17,11 +15,7 @@ use crate::error::Failure;
 use crate::interfaces::Address;
 
 /// The protocol's version, and the unique id's.
-pub const VERSION: u16 = 1;
-
-const MAGIC: &[u8; 8] = b"HETCCLbs";
-pub(crate) const HELLO_BYTES: usize = 26;
-pub(crate) const ANSWER_BYTES: usize = 11;
+pub const VERSION: u16 = 2;
 
 /// The longest frame between ranks of one group: an allgather's result.
 pub(crate) const MOST_FRAME_BYTES: usize = 1 << 30;
@@ -30,17 +24,6 @@ pub(crate) const MOST_REQUEST_BYTES: usize = (64 << 20) + 256;
 
 /// A random name for an id or a rank; who knows it may talk to it.
 pub(crate) type Secret = [u8; 16];
-
-/// How a hello was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
-    Welcome = 0,
-    /// Nobody here has that secret.
-    Unknown = 1,
-    /// The id has been used up: its group is complete.
-    Used = 2,
-    OtherVersion = 3,
-}
 
 /// One rank as the others see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +59,8 @@ pub(crate) enum Request {
     Link { context: u64, level: u8, index: u32, who: Who },
     /// To a rank: a message.
     Message { context: u64, from: u32, tag: u64, payload: ByteBuf },
+    /// To a rank: the connection is for the user of the group.
+    Stream { context: u64, from: u32 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -119,6 +104,8 @@ pub(crate) enum Frame {
     Fail(Failure),
     /// The sender has left in good order.
     Bye,
+    /// The sender has nothing to say, and is there.
+    Alive,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,47 +135,6 @@ impl std::fmt::Display for Who {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "rank {} (process {} on {})", self.rank, self.pid, self.host)
     }
-}
-
-pub(crate) fn hello(secret: &Secret) -> [u8; HELLO_BYTES] {
-    let mut bytes = [0; HELLO_BYTES];
-    bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
-    bytes[10..].copy_from_slice(secret);
-    bytes
-}
-
-/// The version and secret of a hello; `None` when it is no hello.
-pub(crate) fn read_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(u16, Secret)> {
-    let mut secret = [0; 16];
-    secret.copy_from_slice(&bytes[10..]);
-    (&bytes[..8] == MAGIC).then(|| (u16::from_be_bytes([bytes[8], bytes[9]]), secret))
-}
-
-/// Whether these may be the first bytes of a hello.
-pub(crate) fn may_be_hello(bytes: &[u8]) -> bool {
-    let known = bytes.len().min(MAGIC.len());
-    bytes[..known] == MAGIC[..known]
-}
-
-pub(crate) fn answer(status: Status) -> [u8; ANSWER_BYTES] {
-    let mut bytes = [0; ANSWER_BYTES];
-    bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
-    bytes[10] = status as u8;
-    bytes
-}
-
-/// The version and status of an answer; `None` when it is none.
-pub(crate) fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<(u16, Status)> {
-    let status = match bytes[10] {
-        0 => Status::Welcome,
-        1 => Status::Unknown,
-        2 => Status::Used,
-        3 => Status::OtherVersion,
-        _ => return None,
-    };
-    (&bytes[..8] == MAGIC).then_some((u16::from_be_bytes([bytes[8], bytes[9]]), status))
 }
 
 /// A value with its length before it.
@@ -222,14 +168,22 @@ pub(crate) fn take<T: DeserializeOwned>(
     Ok(Some(value))
 }
 
-/// Sends a request on a blocking connection and waits for the reply.
+/// Sends a request on a blocking connection and waits for the reply. What comes after the reply stays unread: it may be
+/// meant for somebody else.
 pub(crate) fn ask(stream: &mut TcpStream, request: &Request) -> io::Result<Reply> {
     stream.write_all(&frame(request)?)?;
-    let mut buffer = Vec::new();
-    read_reply(stream, &mut buffer)
+    let mut head = [0; 4];
+    stream.read_exact(&mut head)?;
+    let length = u32::from_be_bytes(head) as usize;
+    if length > MOST_REQUEST_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply that is too long"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    postcard::from_bytes(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The next reply on a blocking connection.
+/// The next reply on a connection that carries nothing else.
 pub(crate) fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Reply> {
     let mut piece = [0; 4096];
     loop {

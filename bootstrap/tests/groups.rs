@@ -253,40 +253,6 @@ fn survivors_split_off_a_failed_group() {
 }
 
 #[test]
-fn strangers_at_the_port_do_no_harm() {
-    use std::io::{Read, Write};
-    let id = ids(1);
-    let bytes = id[0].to_bytes();
-    let port = u16::from_be_bytes([bytes[12], bytes[13]]);
-    let mut hello = b"HETCCLbs\x00\x01".to_vec();
-    hello.extend_from_slice(&bytes[14..30]);
-    let hostile: Vec<Vec<u8>> = vec![
-        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-        vec![0xFF; 100_000],
-        b"HETCCLbs\x00\x09................".to_vec(),
-        b"HETCCLbs\x00\x01wrong secret....".to_vec(),
-        [&hello[..], &[0xFF; 400]].concat(),
-        [&hello[..], &[0, 0, 0, 3, 0, 0xFF, 0xFF]].concat(),
-        Vec::new(),
-    ];
-    let mut silent = Vec::new();
-    for bytes in hostile {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        if bytes.is_empty() {
-            silent.push(stream);
-            continue;
-        }
-        // The other side may hang up while this one writes.
-        let _hung_up = stream.write_all(&bytes);
-        let mut answer = Vec::new();
-        let _reset = stream.read_to_end(&mut answer);
-        assert!(answer.len() <= 11, "{answer:?}");
-    }
-    each(&id, 6, &quick(), |group| group.unwrap().barrier().unwrap());
-}
-
-#[test]
 fn a_fixed_place_serves_one_group_after_the_other() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = Config { comm_id: Some(format!("127.0.0.1:{port}")), ..quick() };
@@ -294,4 +260,74 @@ fn a_fixed_place_serves_one_group_after_the_other() {
         let id = UniqueId::create(&config).unwrap();
         each(&[id], 4, &config, |group| group.unwrap().barrier().unwrap());
     }
+}
+
+/// What a group says after a time in which nobody calls anything.
+fn failure_of(group: &Bootstrap, at_most: Duration) -> Option<hetccl_bootstrap::Failure> {
+    let start = Instant::now();
+    while group.failure().is_none() && start.elapsed() < at_most {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    group.failure()
+}
+
+#[test]
+fn a_failure_is_told_to_ranks_that_call_nothing() {
+    let size = 20;
+    let times = each(&ids(1), size, &quick(), |group| {
+        let group = group.unwrap();
+        group.barrier().unwrap();
+        if group.rank() == 7 {
+            std::thread::sleep(Duration::from_millis(300));
+            group.abort();
+            return Duration::ZERO;
+        }
+        let start = Instant::now();
+        let failure = failure_of(&group, Duration::from_secs(20)).expect("it hears of it");
+        assert_eq!(failure.ranks, [7], "{failure}");
+        start.elapsed()
+    });
+    println!("{size} ranks heard within {:?} of the barrier", times.iter().max().unwrap());
+}
+
+#[test]
+fn silence_is_a_failure_only_where_nobody_is_there() {
+    let config = Config { peer_timeout: Some(Duration::from_secs(1)), ..quick() };
+    each(&ids(1), 3, &config, |group| {
+        let group = group.unwrap();
+        // A rank that does something else for longer than the limit is there all the same.
+        assert_eq!(failure_of(&group, Duration::from_millis(2500)), None);
+        group.barrier().unwrap();
+        // Nor does leaving count as one.
+        if group.rank() == 1 {
+            group.leave();
+        }
+        assert_eq!(failure_of(&group, Duration::from_millis(300)), None);
+    });
+}
+
+#[test]
+fn connections_for_the_user_arrive_with_the_senders_rank() {
+    use std::io::{Read, Write};
+    each(&ids(1), 3, &quick(), |group| {
+        let group = group.unwrap();
+        let mut to: Vec<_> = (group.rank() + 1..3)
+            .map(|peer| group.connect(peer, Duration::from_secs(5)).unwrap())
+            .collect();
+        let mut from = Vec::new();
+        while from.len() < group.rank() as usize {
+            from.extend(group.streams());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for stream in &mut to {
+            stream.write_all(&[group.rank() as u8]).unwrap();
+        }
+        for (rank, stream) in &mut from {
+            stream.set_nonblocking(false).unwrap();
+            let mut byte = [9];
+            stream.read_exact(&mut byte).unwrap();
+            assert_eq!(u32::from(byte[0]), *rank);
+        }
+        group.barrier().unwrap();
+    });
 }

@@ -193,6 +193,14 @@ impl Element {
         }
     }
 
+    /// The word for reports.
+    pub fn name(self) -> String {
+        match self {
+            Element::Core(datatype) => format!("{datatype:?}").to_lowercase(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
     /// Bytes of one.
     pub const fn size_bytes(self) -> usize {
         match self {

@@ -12,6 +12,7 @@ use crate::abi::{Code, CommHandle};
 use crate::delegate::Handle;
 use crate::engine::{Command, Shared, Task};
 use crate::graph::{self, Recorder};
+use crate::meeting::Meeting;
 use crate::operation::{Reduce, Work};
 use crate::order::{SLOTS, Words};
 use crate::weights::Weights;
@@ -36,6 +37,10 @@ pub(crate) struct Comm {
     pub(crate) nonblocking: bool,
     /// No more work is taken.
     pub(crate) finalized: AtomicBool,
+    /// What was under way has been given up on purpose, and no more work is taken.
+    pub(crate) revoked: AtomicBool,
+    /// The program does not want it any more, which may still be made.
+    pub(crate) abandoned: AtomicBool,
 }
 
 /// A communicator that works.
@@ -43,7 +48,7 @@ pub(crate) struct Live {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) secret: [u8; 16],
+    pub(crate) meeting: Meeting,
     /// How much each rank counts in averages, where that is set.
     pub(crate) weights: Option<Weights>,
     /// Device memory that the engine has, in bytes.
@@ -73,7 +78,7 @@ impl Live {
         rank: usize,
         size: usize,
         shared: Arc<Shared>,
-        secret: [u8; 16],
+        meeting: Meeting,
         driver: Box<dyn Driver>,
         thread: JoinHandle<()>,
     ) -> Live {
@@ -82,7 +87,7 @@ impl Live {
             rank,
             size,
             shared,
-            secret,
+            meeting,
             weights: None,
             device_bytes: Arc::default(),
             thread: Mutex::new(Some(thread)),
@@ -155,7 +160,7 @@ impl Live {
             if queue.used.len() < SLOTS {
                 break;
             }
-            if let Some(failure) = self.shared.failure() {
+            if let Some(failure) = self.failure() {
                 return Err(failure);
             }
             if self.shared.abort.load(Ordering::Acquire) {
@@ -167,6 +172,17 @@ impl Live {
         queue.slot = (slot + 1) % SLOTS;
         queue.used.push_back((number, slot));
         Ok(slot)
+    }
+
+    /// What has ended the communicator: a failure of its own, or a rank that has gone.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.shared.failure().or_else(|| self.meeting.failure())
+    }
+
+    /// The same, but while work is under way only once the engine has said what became of that work.
+    pub(crate) fn settled_failure(&self) -> Option<Failure> {
+        let of_ranks = || if self.is_idle() { self.meeting.failure() } else { None };
+        self.shared.failure().or_else(of_ranks)
     }
 
     /// Whether all tasks have ended.
@@ -188,8 +204,21 @@ impl Live {
         Ok(())
     }
 
-    /// Ends the engine at once, and lets all streams go on. Does not wait for peers.
+    /// Ends the engine at once, and lets all streams go on. Does not wait for peers. Others hear of it where work was under
+    /// way.
     pub(crate) fn abort(&self) {
+        let in_order = self.is_idle() && self.failure().is_none();
+        self.shared.give_up();
+        if in_order {
+            self.meeting.leave();
+        } else {
+            self.meeting.abort();
+        }
+        self.stop();
+    }
+
+    /// Ends the engine at once, and lets all streams go on; the ranks stay in touch.
+    pub(crate) fn stop(&self) {
         self.shared.give_up();
         let deadline = Instant::now() + ABORT_PATIENCE;
         let thread = lock(&self.thread).take();
@@ -227,6 +256,7 @@ impl Live {
             }
             let _ = thread.join();
         }
+        self.meeting.leave();
         self.release();
     }
 }
@@ -239,6 +269,8 @@ impl Comm {
             made: OnceLock::new(),
             nonblocking,
             finalized: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -262,13 +294,26 @@ impl Comm {
     /// The same, or it has been finalized or aborted.
     pub(crate) fn working(&self) -> Result<&Live, Failure> {
         let live = self.live()?;
-        if let Some(failure) = live.shared.failure() {
+        if self.revoked.load(Ordering::Acquire) {
+            return Err(Failure::usage("the communicator has been revoked"));
+        }
+        if let Some(failure) = live.failure() {
             return Err(failure);
         }
         if live.shared.abort.load(Ordering::Acquire) || self.finalized.load(Ordering::Acquire) {
             return Err(Failure::usage("the communicator has been finalized or aborted"));
         }
         Ok(live)
+    }
+}
+
+impl Comm {
+    /// As [`live`](Comm::live), to make another communicator out of it, for which no work is needed.
+    ///
+    /// # Errors
+    /// The same, or it has been finalized.
+    pub(crate) fn parent(&self) -> Result<&Live, Failure> {
+        if self.revoked.load(Ordering::Acquire) { self.live() } else { self.working() }
     }
 }
 
@@ -298,12 +343,6 @@ pub(crate) fn find(handle: CommHandle) -> Result<Arc<Comm>, Failure> {
             "the communicator has been destroyed, or is none of this library's",
         )
     })
-}
-
-/// Whether a handle with this number is in use.
-pub(crate) fn is_known(number: usize) -> bool {
-    let comms = COMMS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-    comms.as_ref().is_some_and(|comms| comms.contains_key(&number))
 }
 
 /// Forgets a handle.

@@ -12,12 +12,14 @@ pub struct Failure {
     pub code: Code,
     /// The text for `ncclGetLastError`.
     pub text: String,
+    /// The rank that failed, where it is another one.
+    pub peer: Option<usize>,
 }
 
 impl Failure {
     /// A failure with this code.
     pub fn new(code: Code, text: impl Into<String>) -> Failure {
-        Failure { code, text: text.into() }
+        Failure { code, text: text.into(), peer: None }
     }
 
     /// A wrong argument.
@@ -44,15 +46,26 @@ impl From<gpu::Error> for Failure {
 
 impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Self {
-        Failure::new(code_of(&error), error.to_string())
+        of_peer(&error, code_of(&error), error.to_string())
     }
 }
 
 impl From<hetccl_runtime::Error> for Failure {
     fn from(error: hetccl_runtime::Error) -> Self {
-        let code = error.transport().map_or(Code::InternalError, code_of);
-        Failure::new(code, error.to_string())
+        match error.transport() {
+            Some(transport) => of_peer(transport, code_of(transport), error.to_string()),
+            None => Failure::new(Code::InternalError, error.to_string()),
+        }
     }
+}
+
+fn of_peer(error: &TransportError, code: Code, text: String) -> Failure {
+    let (peer, text) = match error {
+        TransportError::PeerFailed { peer, reason }
+        | TransportError::Unreachable { peer, reason } => (Some(peer.index()), reason.clone()),
+        _ => (None, text),
+    };
+    Failure { code, text, peer }
 }
 
 fn code_of(error: &TransportError) -> Code {

@@ -1,9 +1,9 @@
 //! Making communicators: ranks meet, tell each other what they are, and start an engine each.
 
 use std::ffi::c_void;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use hetccl_core::topology::{self, Identity};
@@ -17,15 +17,15 @@ use crate::delegate::Kept;
 use crate::delegate::agree::{self, Wish};
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
+use crate::meeting::{self, Meeting};
 use crate::mesh::Link;
 use crate::order::Words;
 use crate::reducer::Float8Reducer;
 use crate::weights::Weights;
-use crate::{Failure, Library, meeting, settings, weights};
+use crate::{Failure, Library, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
 const WIRE_VERSION: u32 = 3;
-const MOST_ADDRESSES: usize = 8;
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,36 +34,28 @@ pub(crate) struct Card {
     pub(crate) vendor: u8,
     /// Whether collectives go by vendor groups, as the rank's setting has it.
     hierarchy: u8,
-    port: u16,
+    /// Whether calls may go to the vendor's library.
+    pub(crate) wish: Wish,
     /// The same for all ranks on one device.
     pub(crate) device: u64,
     host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
-    addresses: [u32; MOST_ADDRESSES],
-    /// Whether calls may go to the vendor's library.
-    pub(crate) wish: Wish,
     /// How much the rank counts in averages.
     pub(crate) weight: u64,
 }
 
 /// Bytes of a card.
-pub(crate) const CARD_BYTES: usize = 32 + 4 * MOST_ADDRESSES + 16;
+const CARD_BYTES: usize = 40;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CARD_BYTES);
         bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&[self.vendor, self.hierarchy]);
-        bytes.extend_from_slice(&self.port.to_le_bytes());
-        for word in [self.device, self.host, self.network] {
+        bytes.extend_from_slice(&[self.vendor, self.hierarchy, self.wish as u8, 0]);
+        for word in [self.device, self.host, self.network, self.weight] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        for address in self.addresses {
-            bytes.extend_from_slice(&address.to_le_bytes());
-        }
-        bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
-        bytes.extend_from_slice(&self.weight.to_le_bytes());
         bytes
     }
 
@@ -76,15 +68,11 @@ impl Card {
             version: u32::from_le_bytes(std::array::from_fn(|i| bytes[i])),
             vendor: bytes[4],
             hierarchy: bytes[5],
-            port: u16::from_le_bytes([bytes[6], bytes[7]]),
+            wish: Wish::from_number(bytes[6]),
             device: word(8),
             host: word(16),
             network: word(24),
-            addresses: std::array::from_fn(|i| {
-                u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
-            }),
-            wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
-            weight: word(32 + 4 * MOST_ADDRESSES + 8),
+            weight: word(32),
         })
     }
 
@@ -97,24 +85,15 @@ impl Card {
         Identity { node, vendor: maker, device: self.device }
     }
 
-    /// Where a rank with the card `from` finds this one, the nearest first, and whether it is on the same host.
-    fn places(&self, from: &Card) -> (Vec<SocketAddr>, bool) {
-        let near = self.host == from.host && self.network == from.network;
-        let mut ips: Vec<Ipv4Addr> = self
-            .addresses
-            .iter()
-            .filter(|&&bits| bits != 0)
-            .map(|&bits| Ipv4Addr::from_bits(bits))
-            .collect();
-        ips.sort_by_key(|ip| ip.is_loopback() != near);
-        (ips.into_iter().map(|ip| SocketAddr::from((ip, self.port))).collect(), near)
+    /// Whether the ranks share memory, and reach each other over the loopback interface.
+    fn is_near(&self, other: &Card) -> bool {
+        self.host == other.host && self.network == other.network
     }
 }
 
 /// A rank before it meets the others.
 pub(crate) struct Seat {
     library: Library,
-    listener: TcpListener,
     driver: Box<dyn Driver>,
     device: Device,
     pub(crate) card: Card,
@@ -152,27 +131,20 @@ pub(crate) fn device(library: Library, number: u32) -> Result<Device, Failure> {
     Ok(Device { number, context: driver.context(number)? })
 }
 
-/// Opens a port and describes this rank.
+/// Describes this rank.
 ///
 /// # Errors
 /// Of the driver or the system.
 pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
     use std::hash::{Hash, Hasher};
     let driver = vendor(library).open()?;
-    let listener = TcpListener::bind("0.0.0.0:0")
-        .map_err(|error| Failure::system("listening for other ranks", &error))?;
-    let port = listener.local_addr().map_err(|error| Failure::system("a port", &error))?.port();
-    let mut addresses = [0; MOST_ADDRESSES];
-    for (place, address) in addresses.iter_mut().zip(meeting::addresses()) {
-        *place = address.to_bits();
-    }
     let mut hasher = std::hash::DefaultHasher::new();
     std::fs::read_link("/proc/self/ns/net").unwrap_or_default().hash(&mut hasher);
     let card = Card {
         version: WIRE_VERSION,
         vendor: driver.vendor() as u8,
         hierarchy: hierarchy()? as u8,
-        port,
+        wish: Wish::own(),
         device: gpu::device_number(&*driver, device.number)?,
         host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
             let mut hasher = std::hash::DefaultHasher::new();
@@ -180,11 +152,9 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
             hasher.finish()
         }),
         network: hasher.finish(),
-        addresses,
-        wish: Wish::own(),
         weight: weights::own(),
     };
-    Ok(Seat { library, listener, driver, device, card })
+    Ok(Seat { library, driver, device, card })
 }
 
 /// A new communicator.
@@ -195,7 +165,8 @@ pub(crate) enum Joined {
     Vendor(NonNull<c_void>),
 }
 
-/// Makes a rank of a new communicator with all that have the unique id. `wanted` says whether the program still wants it.
+/// Makes a rank of a new communicator with all that have the unique id, until `abandoned`: the program does not want it any
+/// more.
 ///
 /// # Errors
 /// The ranks do not meet, or do not fit together.
@@ -205,17 +176,12 @@ pub(crate) fn join(
     ids: &[UniqueId],
     (rank, size): (usize, usize),
     config: Option<Kept>,
-    wanted: impl Fn() -> bool,
+    abandoned: &AtomicBool,
 ) -> Result<Joined, Failure> {
     let begun = Instant::now();
     let seat = sit(library, device)?;
-    let secret = meeting::secret(&ids[0]);
-    let met = meeting::meet(ids, rank, size)?;
-    let cards = met.gather(seat.card.to_bytes())?;
-    let cards = cards.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
-    let vendor_id = agree::agree(library, rank, &cards, |own| met.gather(own))?;
-    met.part()?;
-    let joined = seat.take((rank, &cards), vendor_id, secret, config, wanted)?;
+    let met = meeting::meet(ids, rank, size, abandoned)?;
+    let joined = seat.take(rank, met, config, abandoned)?;
     log::line(
         Level::Info,
         &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
@@ -224,23 +190,29 @@ pub(crate) fn join(
 }
 
 impl Seat {
-    /// Starts the rank: in the vendor's library where there is an id for it, in an engine of hetccl's otherwise.
+    /// Starts the rank with all that it has met: in the vendor's library where they agree on it, in an engine of hetccl's
+    /// otherwise.
     ///
     /// # Errors
-    /// Of either.
+    /// Of either; ranks that do not fit together.
     pub(crate) fn take(
         self,
-        (rank, cards): (usize, &[Card]),
-        vendor_id: Option<UniqueId>,
-        secret: [u8; 16],
+        rank: usize,
+        met: Meeting,
         config: Option<Kept>,
-        wanted: impl Fn() -> bool,
+        abandoned: &AtomicBool,
     ) -> Result<Joined, Failure> {
+        let cards = met.gather(self.card.to_bytes())?;
+        let cards = cards.iter().map(|bytes| Card::from_bytes(bytes));
+        let cards = cards.collect::<Result<Vec<_>, _>>()?;
+        let vendor_id = agree::agree(self.library, rank, &cards, |own| met.gather(own))?;
         let Some(id) = vendor_id else {
-            return Ok(Joined::Own(Box::new(start(self, rank, cards, secret)?)));
+            return Ok(Joined::Own(Box::new(start(self, rank, &cards, met)?)));
         };
+        // Nobody leaves before all have everything.
+        met.part()?;
         self.driver.adopt(self.device.context)?;
-        agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
+        agree::join(self.library, id, rank, cards.len(), config, abandoned).map(Joined::Vendor)
     }
 }
 
@@ -252,10 +224,10 @@ pub(crate) fn start(
     seat: Seat,
     rank: usize,
     cards: &[Card],
-    secret: [u8; 16],
+    meeting: Meeting,
 ) -> Result<Live, Failure> {
     let size = cards.len();
-    let Seat { listener, driver, device, card, .. } = seat;
+    let Seat { driver, device, card, .. } = seat;
     if let Some(other) = cards.iter().position(|other| other.version != card.version) {
         return Err(Failure::usage(format!(
             "rank {other} has another version of hetccl: load the same everywhere"
@@ -282,8 +254,8 @@ pub(crate) fn start(
     let (wire, link) = if size == 1 {
         (Wire::Alone, None)
     } else {
-        let places = cards.iter().map(|other| other.places(&card)).collect();
-        let link = Link::new(rank, secret, listener, places)?;
+        let are_near: Vec<bool> = cards.iter().map(|other| card.is_near(other)).collect();
+        let link = Link::new(rank, &are_near, meeting.clone());
         (Wire::Foreign(Box::new(link.clone())), Some(link))
     };
     let group = Group { rank: Rank::from(rank), size: Rank::from(size).0, remote_size: None };
@@ -305,8 +277,9 @@ pub(crate) fn start(
         rank,
         size,
         messages: MessageCounts::of_program(),
-        own_messages: MessageCounts::of_front_end(),
         declined_in_a_row: 0,
+        meeting: meeting.clone(),
+        noticed: None,
     };
     let thread = std::thread::Builder::new()
         .name(format!("hetccl-{rank}"))
@@ -325,7 +298,7 @@ pub(crate) fn start(
             }
         ),
     );
-    let mut live = Live::new(rank, size, shared, secret, driver, thread);
+    let mut live = Live::new(rank, size, shared, meeting, driver, thread);
     live.device_bytes = device_bytes;
     live.weights = weights;
     Ok(live)
@@ -391,25 +364,13 @@ mod tests {
             version: 1,
             vendor: 1,
             hierarchy: 2,
-            port: 4711,
+            wish: Wish::Never,
             device: 2,
             host: 3,
             network: 4,
-            addresses: [
-                Ipv4Addr::new(10, 0, 0, 1).to_bits(),
-                Ipv4Addr::LOCALHOST.to_bits(),
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-            ],
-            wish: Wish::Never,
             weight: 5,
         };
+        assert_eq!(card.to_bytes().len(), CARD_BYTES);
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
-        assert!(card.places(&card).0[0].ip().is_loopback());
-        assert!(!card.places(&Card { host: 9, ..card }).0[0].ip().is_loopback());
     }
 }

@@ -37,10 +37,23 @@ fn level() -> Level {
 pub(crate) fn failed(function: &str, text: &str) {
     crate::delegate::own_failure();
     let text = format!("{function}: {text}");
+    keep(&text);
+    line(Level::Warn, &text);
+}
+
+/// Keeps a text as that of the last error.
+pub(crate) fn keep(text: &str) {
     for (byte, place) in text.bytes().chain([0]).zip(&LAST_ERROR[..TEXT_BYTES - 1]) {
         place.store(byte, Ordering::Relaxed);
     }
-    line(Level::Warn, &text);
+}
+
+/// Keeps the text of what ended a communicator while nobody called anything, and tells it whatever NCCL_DEBUG says: the
+/// streams that waited go on.
+pub(crate) fn broken(text: &str) {
+    crate::delegate::own_failure();
+    keep(text);
+    line(Level::Nothing, text);
 }
 
 /// The last error's text, with its 0; overwritten by the next one.

@@ -89,6 +89,27 @@ pub(crate) enum Scale {
 }
 
 impl Work {
+    /// What it is, in words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Work::Collective(work) => {
+                let bytes = work.count * work.element.size_bytes();
+                format!(
+                    "{} of {} x {} ({bytes} bytes)",
+                    work.collective.name(),
+                    work.count,
+                    work.element.name()
+                )
+            }
+            Work::Message { direction: Direction::Send, peer, len_bytes, .. } => {
+                format!("send of {len_bytes} bytes to rank {peer}")
+            }
+            Work::Message { peer, len_bytes, .. } => {
+                format!("receive of {len_bytes} bytes from rank {peer}")
+            }
+        }
+    }
+
     /// Loads the kernels that the work needs: not while its stream waits, since a driver may wait for that stream then.
     pub(crate) fn load_kernels(
         &self,

@@ -68,6 +68,12 @@ pub const VARIABLES: &[Variable] = &[
          named. Without it: 600",
     ),
     variable(
+        "HETCCL_PEER_TIMEOUT",
+        "the NCCL library",
+        "Seconds after which a rank that does not even say that it is there (a stopped process, a broken network) has failed for the \
+         others; 0: never. A process that ends has failed at once, one that computes for long never does. Without it: 60",
+    ),
+    variable(
         "HETCCL_HIERARCHY",
         "the NCCL library",
         "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",

@@ -5,18 +5,13 @@
  *     nccl cuda|rocm all SIZE COUNT                all ranks in this one thread (ncclCommInitAll)
  *
  * Prints a line "ok WHAT" for each check that held. */
-#include "memory.h"
-#include "nccl_api.h"
+#include "nccl_device.h"
 
 #include <math.h>
-#include <stdint.h>
-#include <time.h>
-#include <unistd.h>
 
 #define MOST 8
 
-static int on_cuda, held;
-static int (*stream_create)(stream_t *, unsigned), (*stream_synchronize)(stream_t), (*stream_query)(stream_t);
+static int held;
 
 static void ok(int rank, const char *what)
 {
@@ -24,60 +19,7 @@ static void ok(int rank, const char *what)
     printf("ok %d %s\n", rank, what);
 }
 
-static void nccl(const char *what, int got, int wanted)
-{
-    if (got != wanted) {
-        fprintf(stderr, "%s gave %d (%s: %s), wanted %d\n", what, got, ncclGetErrorString(got), ncclGetLastError(NULL), wanted);
-        exit(4);
-    }
-}
-#define NCCL(call) nccl(#call, call, ncclSuccess)
 #define REFUSED(code, call) (nccl(#call, call, code), ncclGetLastError(NULL)[0] ? (void) ok(0, #call) : exit(5))
-
-static void *device_alloc(size_t bytes)
-{
-    unsigned long long address = 0;
-    void *pointer = NULL;
-    if (on_cuda) {
-        must("cuMemAlloc", cuda.alloc(&address, bytes));
-        return (void *) (uintptr_t) address;
-    }
-    must("hipMalloc", hip.alloc(&pointer, bytes));
-    return pointer;
-}
-
-static void device_free(void *pointer)
-{
-    must("free", on_cuda ? cuda.free((uintptr_t) pointer) : hip.free(pointer));
-}
-
-static void put(void *to, const void *from, size_t bytes)
-{
-    must("copy", on_cuda ? cuda.to_device((uintptr_t) to, from, bytes) : hip.copy(to, from, bytes, 1));
-    /* The ranks' streams are not ordered with the default stream, on which the copy may still run. */
-    must("synchronize", on_cuda ? cuda.synchronize() : hip.synchronize());
-}
-
-static void get(void *to, const void *from, size_t bytes)
-{
-    must("copy", on_cuda ? cuda.to_host(to, (uintptr_t) from, bytes) : hip.copy(to, from, bytes, 2));
-}
-
-static void set_up(const char *vendor)
-{
-    on_cuda = 0 == strcmp(vendor, "cuda");
-    if (on_cuda) {
-        load_cuda();
-        *(void **) &stream_create = find(cuda.library, "cuStreamCreate");
-        *(void **) &stream_synchronize = find(cuda.library, "cuStreamSynchronize");
-        *(void **) &stream_query = find(cuda.library, "cuStreamQuery");
-    } else {
-        load_hip();
-        *(void **) &stream_create = find(hip.library, "hipStreamCreateWithFlags");
-        *(void **) &stream_synchronize = find(hip.library, "hipStreamSynchronize");
-        *(void **) &stream_query = find(hip.library, "hipStreamQuery");
-    }
-}
 
 static const size_t widths[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
@@ -464,9 +406,11 @@ static void wrong_arguments(void)
     unsigned long long statistic = 0;
     REFUSED(ncclInvalidArgument, ncclCommMemStats(comm, 4, &statistic));
     REFUSED(ncclInvalidUsage, ncclCommSuspend(comm, 1));
-    REFUSED(ncclInvalidUsage, ncclCommRevoke(comm, 0));
-    REFUSED(ncclInvalidUsage, ncclCommGrow(comm, ranks[0].size + 1, NULL, -1, &none, NULL));
-    REFUSED(ncclInvalidUsage, ncclCommGetUniqueId(comm, &id));
+    REFUSED(ncclInvalidArgument, ncclCommRevoke(comm, 7));
+    REFUSED(ncclInvalidArgument, ncclCommGrow(comm, ranks[0].size, NULL, -1, &none, NULL));
+    REFUSED(ncclInvalidArgument, ncclCommGrow(comm, ranks[0].size + 1, NULL, 0, &none, NULL));
+    REFUSED(ncclInvalidArgument, ncclCommGrow(NULL, 2, NULL, 1, &none, NULL));
+    REFUSED(ncclInvalidArgument, ncclCommGetUniqueId(comm, NULL));
     REFUSED(ncclInvalidUsage, ncclSignal(0, 0, 0, 0, comm, stream));
     REFUSED(ncclInvalidUsage, ncclParamBind(&window, "NCCL_DEBUG"));
     REFUSED(ncclInvalidArgument, ncclCommSuspend(NULL, 1));
@@ -541,7 +485,6 @@ static void parts(size_t count)
 /* Rank 0 starts what the others never join, and gives up. */
 static void aborts(void)
 {
-    struct timespec begun, ended;
     graph_t executables[MOST];
     RECORD(executables, {
         NCCL(ncclAllReduce(r->send, r->recv, 1, ncclFloat32, ncclSum, r->comm, r->stream));
@@ -555,10 +498,9 @@ static void aborts(void)
             if (0 == stream_query(ranks[i].stream)) exit(10);
         }
     }
-    clock_gettime(CLOCK_MONOTONIC, &begun);
+    double begun = seconds();
     for (int i = 0; i < local; ++i) NCCL(ncclCommAbort(ranks[i].comm));
-    clock_gettime(CLOCK_MONOTONIC, &ended);
-    if ((ended.tv_sec - begun.tv_sec) + (ended.tv_nsec - begun.tv_nsec) / 1e9 > 1.0 * local) exit(11);
+    if (seconds() - begun > 1.0 * local) exit(11);
     for (int i = 0; i < local; ++i) {
         must("synchronize after abort", stream_synchronize(ranks[i].stream));
         nccl("a freed communicator", ncclAllReduce(ranks[i].send, ranks[i].recv, 1, ncclFloat32, ncclSum, ranks[i].comm, ranks[i].stream), ncclInvalidArgument);
@@ -585,21 +527,9 @@ int main(int argc, char **argv)
         local = size;
         for (int i = 0; i < size; ++i) ranks[i] = (struct rank){.comm = comms[i], .rank = i, .size = size};
     } else {
-        ncclUniqueId id;
-        char name[4096];
-        snprintf(name, sizeof name, "%s.new", argv[5]);
         local = 1;
         ranks[0] = (struct rank){.rank = atoi(argv[3]), .size = size};
-        if (0 == ranks[0].rank) {
-            NCCL(ncclGetUniqueId(&id));
-            FILE *file = fopen(name, "wb");
-            if (NULL == file || 1 != fwrite(&id, sizeof id, 1, file) || 0 != fclose(file) || 0 != rename(name, argv[5])) return 2;
-        } else {
-            FILE *file = NULL;
-            for (int i = 0; i < 3000 && NULL == (file = fopen(argv[5], "rb")); ++i) usleep(10000);
-            if (NULL == file || 1 != fread(&id, sizeof id, 1, file)) return 2;
-            fclose(file);
-        }
+        ncclUniqueId id = share_id(argv[5], ranks[0].rank);
         ncclConfig_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 22809, .blocking = ranks[0].rank % 2 ? 0 : 1};
         int made = ncclCommInitRankConfig(&ranks[0].comm, size, id, ranks[0].rank, &config);
         nccl("ncclCommInitRankConfig", made, config.blocking ? ncclSuccess : ncclInProgress);

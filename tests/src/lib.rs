@@ -1,6 +1,8 @@
 //! What the suites that run MPI programs share.
 #![forbid(unsafe_code)]
 
+pub mod nccl;
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 

@@ -1,69 +1,18 @@
 //! The NCCL and RCCL libraries: what they export, and a program of that interface on emulated devices.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use xtask::{command, emulate, kernels, nccl};
+use hetccl_tests::nccl;
+use xtask::command;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What is needed to run a program.
-struct Setting {
-    libraries: PathBuf,
-    emulator: PathBuf,
-    kernels: PathBuf,
-    /// The program, linked to either library.
-    programs: [PathBuf; 2],
-}
-
-fn setting() -> &'static Setting {
-    static MADE: OnceLock<Setting> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let libraries = nccl::libraries().unwrap_or_else(|error| panic!("{error:#}"));
-        let programs = ["libnccl.so", "librccl.so"].map(|library| compile(&libraries, library));
-        Setting {
-            libraries,
-            emulator: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
-            kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
-            programs,
-        }
-    })
-}
-
-fn compile(libraries: &Path, library: &str) -> PathBuf {
-    let program = command::target_dir().join(format!("nccl/conformance-{library}"));
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    cc.arg(command::root().join("tests/c/nccl.c")).arg(libraries.join(library)).arg("-lm");
-    command::capture(&mut cc).unwrap_or_else(|error| panic!("{error:#}"));
-    program
-}
-
-/// Runs a rank (or all, in one process) of a vendor.
-fn start(vendor: &str, arguments: &[String]) -> Command {
-    let setting = setting();
-    let program = &setting.programs[usize::from(vendor == "rocm")];
-    let mut run = command::limited(program, LIMIT);
-    let path = format!("{}:{}", setting.libraries.display(), setting.emulator.display());
-    run.env("LD_LIBRARY_PATH", path)
-        .env("HETCCL_EMULATOR_KERNELS", &setting.kernels)
-        .env("NCCL_DEBUG", "WARN")
-        .arg(vendor)
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    run
-}
-
-/// Checks that held, by what the program printed.
-fn held(what: &str, output: &std::process::Output) -> usize {
-    assert!(output.status.success(), "{what}: {}", command::tail(output));
+/// Checks that held, of which there are many.
+fn held(what: &str, output: &Output) -> usize {
+    let held = nccl::held(what, output);
     let text = String::from_utf8_lossy(&output.stdout);
-    let held = text.lines().filter(|line| line.starts_with("ok ")).count();
     assert!(held > 200, "{what}: only {held} checks\n{text}");
     held
 }
@@ -75,12 +24,7 @@ fn processes(vendors: &[&str], count: usize) {
 
 /// The same, with collectives by vendor groups or not.
 fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
-    static FILES: AtomicU32 = AtomicU32::new(0);
-    setting();
-    let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let name = format!("nccl/id.{}.{number}", std::process::id());
-    let file = command::target_dir().join(name).display().to_string();
-    let _ = std::fs::remove_file(&file);
+    let file = nccl::job_file();
     let ranks: Vec<_> = vendors
         .iter()
         .enumerate()
@@ -88,8 +32,9 @@ fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
             let numbers = [rank.to_string(), vendors.len().to_string()];
             let [rank, size] = numbers;
             let arguments = ["rank".to_owned(), rank, size, file.clone(), count.to_string()];
-            let mut start = start(vendor, &arguments);
-            start.env("HETCCL_HIERARCHY", hierarchy).spawn().expect("the program was compiled")
+            let mut start = nccl::on_emulated("nccl", vendor, Some(LIMIT));
+            start.args(arguments).env("HETCCL_HIERARCHY", hierarchy);
+            start.spawn().expect("the program was compiled")
         })
         .collect();
     let mut sum = 0;
@@ -97,14 +42,15 @@ fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
         let output = child.wait_with_output().expect("the rank runs");
         sum += held(&format!("rank {rank} of {vendors:?}, count {count}"), &output);
     }
-    let _ = std::fs::remove_file(&file);
+    nccl::remove_job(&file);
     println!("{vendors:?}, count {count}, hierarchy {hierarchy}: {sum} checks held");
 }
 
 /// All ranks in one thread.
 fn one_thread(vendor: &str, size: usize, count: usize) {
     let arguments = ["all".to_owned(), size.to_string(), count.to_string()];
-    let output = start(vendor, &arguments).output().expect("the program was compiled");
+    let mut start = nccl::on_emulated("nccl", vendor, Some(LIMIT));
+    let output = start.args(arguments).output().expect("the program was compiled");
     let held = held(&format!("{size} ranks of {vendor} in one thread"), &output);
     println!("{size} ranks of {vendor} in one thread, count {count}: {held} checks held");
 }
@@ -151,7 +97,7 @@ fn exports_are_those_of_the_lists() {
     for (library, soname, wanted) in
         [("libnccl.so", "libnccl.so.2", nccl), ("librccl.so", "librccl.so.1", both)]
     {
-        let path = setting().libraries.join(library);
+        let path = nccl::libraries().join(library);
         let mut nm = Command::new("nm");
         let text = command::capture(nm.args(["-D", "--defined-only"]).arg(&path));
         let text = text.unwrap_or_else(|error| panic!("{error:#}"));

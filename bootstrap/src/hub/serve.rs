@@ -1,7 +1,7 @@
 //! The thread behind a port.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Door, HANDSHAKE, MOST_CONNECTIONS, State, as_link};
 use crate::error::{Error, Failure, Result};
+use crate::handshake::{self, HELLO_BYTES, Hello, Nonce, PROOF_BYTES, RELEASE, Status};
 use crate::mailbox::Arrived;
-use crate::wire::{self, HELLO_BYTES, Reply, Request, Secret, Status};
+use crate::wire::{self, Reply, Request, Secret};
 
 /// An id of NCCL_COMM_ID that has failed goes on explaining itself for this long.
 const LINGER: Duration = Duration::from_secs(5);
@@ -29,6 +30,7 @@ struct Server {
 
 struct Connection {
     stream: TcpStream,
+    from: Option<SocketAddr>,
     buffer: Vec<u8>,
     since: Instant,
     phase: Phase,
@@ -38,6 +40,8 @@ struct Connection {
 
 enum Phase {
     Hello,
+    /// It is to prove that it knows the secret of a door: the door, the secret, its nonce and this side's.
+    Proof(Door, Secret, Nonce, Nonce),
     Request(Door),
     /// The first to arrive of a tree: it hears of failures.
     First(Secret, u8),
@@ -71,10 +75,16 @@ impl Server {
                 self.bury(at);
             }
             let now = Instant::now();
+            let state = &self.state;
             self.connections.retain(|connection| match connection.phase {
                 Phase::Over => false,
                 Phase::First(..) => true,
-                _ => now.duration_since(connection.since) < HANDSHAKE,
+                _ if now.duration_since(connection.since) < HANDSHAKE => true,
+                _ => {
+                    let seconds = HANDSHAKE.as_secs();
+                    connection.refuse(state, &format!("it did not say its words in {seconds} s"));
+                    false
+                }
             });
             if ready[0] {
                 self.accept();
@@ -93,7 +103,8 @@ impl Server {
 
     /// Which of the listener and the connections can be read.
     fn wait(&self) -> Vec<bool> {
-        let room = self.connections.len() < MOST_CONNECTIONS;
+        let room = self.connections.len() < MOST_CONNECTIONS
+            || self.connections.iter().any(Connection::is_stranger);
         let listen = if room { PollFlags::POLLIN } else { PollFlags::empty() };
         let mut waiting = vec![PollFd::new(self.listener.as_fd(), listen)];
         let streams = self.connections.iter().map(|connection| connection.stream.as_fd());
@@ -112,9 +123,9 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while self.connections.len() < MOST_CONNECTIONS {
+        while self.make_room() {
             match self.listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     let usable =
                         stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
                     if usable.is_ok() {
@@ -122,6 +133,7 @@ impl Server {
                         let phase = Phase::Hello;
                         self.connections.push(Connection {
                             stream,
+                            from: Some(from),
                             buffer,
                             since,
                             phase,
@@ -140,6 +152,20 @@ impl Server {
         }
     }
 
+    /// Whether there is room for one more connection, for which the oldest stranger may have to go.
+    fn make_room(&mut self) -> bool {
+        if self.connections.len() < MOST_CONNECTIONS {
+            return true;
+        }
+        let Some(oldest) = self.connections.iter().position(Connection::is_stranger) else {
+            return false;
+        };
+        let connection = self.connections.remove(oldest);
+        let why = format!("{MOST_CONNECTIONS} others came after it while it said nothing");
+        connection.refuse(&self.state, &why);
+        true
+    }
+
     /// Takes everything that a connection has sent, as far as it is complete.
     fn serve(&mut self, at: usize) {
         loop {
@@ -151,11 +177,18 @@ impl Server {
                         return;
                     }
                 }
+                Phase::Proof(..) => {
+                    if !connection.take_proof(&self.state) {
+                        return;
+                    }
+                }
                 Phase::Request(_) | Phase::First(..) => {
                     match wire::take::<Request>(&mut connection.buffer, wire::MOST_REQUEST_BYTES) {
                         Ok(Some(request)) => self.answer(at, request),
                         Ok(None) => return,
-                        Err(_) => {
+                        Err(error) => {
+                            let why = format!("a rank's request makes no sense: {error}");
+                            connection.refuse(&self.state, &why);
                             connection.ended = true;
                             return;
                         }
@@ -170,6 +203,9 @@ impl Server {
         let connection = &mut self.connections[at];
         if !connection.ended {
             return;
+        }
+        if connection.is_stranger() {
+            connection.refuse(&self.state, "it hung up before it had said who it is");
         }
         let phase = std::mem::replace(&mut connection.phase, Phase::Over);
         if let Phase::First(secret, level) = phase {
@@ -207,6 +243,16 @@ impl Server {
                         }
                     }
                 }
+                Request::Stream { context, from } => {
+                    let Ok(stream) = connection.stream.try_clone().and_then(as_link) else {
+                        return;
+                    };
+                    connection.send(&Reply::Done);
+                    if !connection.ended {
+                        // Whoever connected hears of the group's failure by its tree.
+                        let _failed = mailbox.put_stream(context, from, stream);
+                    }
+                }
                 Request::Message { context, from, tag, payload } => {
                     let stored = mailbox.put_message((context, from, tag), payload.into_vec());
                     connection.send(&match stored {
@@ -226,7 +272,7 @@ impl Server {
                     connection.send(&Reply::Missing { slots: slots.unwrap_or_default() });
                 }
             }
-            Phase::Hello | Phase::Over => {}
+            Phase::Hello | Phase::Proof(..) | Phase::Over => {}
         }
     }
 
@@ -266,7 +312,10 @@ impl Server {
                 drop(doors);
                 connection.send(&Reply::Arrival(who));
             }
-            Request::Missing | Request::Link { .. } | Request::Message { .. } => {}
+            Request::Missing
+            | Request::Link { .. }
+            | Request::Message { .. }
+            | Request::Stream { .. } => {}
         }
     }
 
@@ -292,8 +341,14 @@ impl Connection {
             return;
         }
         let mut piece = [0; 64 << 10];
-        for _ in 0..PIECES_AT_ONCE {
-            match self.stream.read(&mut piece) {
+        let most = match self.phase {
+            Phase::Hello => HELLO_BYTES.saturating_sub(self.buffer.len()).max(1),
+            Phase::Proof(..) => PROOF_BYTES.saturating_sub(self.buffer.len()).max(1),
+            _ => piece.len(),
+        };
+        let times = if self.is_stranger() { 1 } else { PIECES_AT_ONCE };
+        for _ in 0..times {
+            match self.stream.read(&mut piece[..most]) {
                 Ok(count) if count > 0 => self.buffer.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -305,29 +360,80 @@ impl Connection {
         }
     }
 
+    /// Whether it has not proved yet that it belongs to a job of this process.
+    fn is_stranger(&self) -> bool {
+        matches!(self.phase, Phase::Hello | Phase::Proof(..))
+    }
+
+    fn refuse(&self, state: &State, why: &str) {
+        let mut refusals = state.refusals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        refusals.add(self.from, why, Instant::now());
+    }
+
     /// Whether there was a hello.
     fn take_hello(&mut self, state: &State) -> bool {
-        let Some(bytes) = self.buffer.first_chunk::<HELLO_BYTES>().copied() else {
-            if !wire::may_be_hello(&self.buffer) {
-                self.phase = Phase::Over;
-            }
-            return false;
-        };
-        self.buffer.drain(..HELLO_BYTES);
-        let (status, phase) = match wire::read_hello(&bytes) {
-            None => {
+        let hello = match handshake::read_hello(&self.buffer) {
+            Ok(None) => return false,
+            Ok(Some(hello)) => hello,
+            Err(error) => {
+                self.refuse(state, &error.to_string());
                 self.phase = Phase::Over;
                 return false;
             }
-            Some((version, _)) if version != wire::VERSION => (Status::OtherVersion, Phase::Over),
-            Some((_, secret)) => match state.open(&secret) {
-                Ok(door) => (Status::Welcome, Phase::Request(door)),
-                Err(status) => (status, Phase::Over),
+        };
+        let len = self.buffer.len().min(HELLO_BYTES);
+        self.buffer.drain(..len);
+        let opened = match hello {
+            Hello::OtherVersion(version) => {
+                let ours = wire::VERSION;
+                let why = format!("it has version {version} of the protocol, this process {ours}");
+                Err((Status::OtherVersion, why))
+            }
+            Hello::OtherRelease(release) => {
+                let why = format!("it has hetccl {release}, this process {RELEASE}");
+                Err((Status::OtherRelease, why))
+            }
+            Hello::For(name, theirs) => match state.open(&name) {
+                Ok((door, secret)) => Ok((door, secret, theirs)),
+                Err(Status::Used) => {
+                    let why = "it came with a unique id that has been used".to_owned();
+                    Err((Status::Used, why))
+                }
+                Err(status) => {
+                    Err((status, "it does not know a secret of this process's jobs".to_owned()))
+                }
             },
         };
-        self.phase = phase;
-        if self.stream.write_all(&wire::answer(status)).is_err() {
+        let answer = match opened {
+            Ok((door, secret, theirs)) => {
+                let own: Nonce = rand::random();
+                let answer = handshake::answer(Status::Welcome, Some((&secret, &theirs, &own)));
+                self.phase = Phase::Proof(door, secret, theirs, own);
+                answer
+            }
+            Err((status, why)) => {
+                self.refuse(state, &why);
+                self.phase = Phase::Over;
+                handshake::answer(status, None)
+            }
+        };
+        if self.stream.write_all(&answer).is_err() {
             self.phase = Phase::Over;
+        }
+        true
+    }
+
+    /// Whether there was a proof.
+    fn take_proof(&mut self, state: &State) -> bool {
+        let Some(given) = self.buffer.first_chunk::<PROOF_BYTES>().copied() else { return false };
+        self.buffer.drain(..PROOF_BYTES);
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        if let Phase::Proof(door, secret, theirs, own) = phase {
+            if handshake::is_proof(&secret, &theirs, &own, &given) {
+                self.phase = Phase::Request(door);
+            } else {
+                self.refuse(state, "it knows the name of a secret, but not the secret itself");
+            }
         }
         true
     }

@@ -1,4 +1,4 @@
-//! Making, asking and ending communicators; memory; errors in words.
+//! Making, asking and ending communicators; errors in words.
 #![allow(
     missing_docs,
     clippy::missing_errors_doc,
@@ -6,17 +6,15 @@
     clippy::too_many_arguments
 )]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, NO_COLOR, Properties, UniqueId};
-use crate::comm::{self, Comm, Live};
-use crate::delegate::{self, Kept, agree, calls};
-use crate::engine::{Command, Exchange};
+use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, Properties, UniqueId};
+use crate::comm::{self, Comm};
+use crate::delegate::{self, Kept, calls};
 use crate::group::{self, Making};
-use crate::init::{self, CARD_BYTES, Card, Joined, Seat};
+use crate::init::{self, Joined};
 use crate::{Failure, Library, log, meeting, settings};
 
 /// NCCL's version that `libnccl.so.2` answers, and that of `librccl.so.1`.
@@ -24,7 +22,7 @@ const NCCL_VERSION: c_int = 23203;
 const RCCL_VERSION: c_int = 23003;
 
 /// Puts a result where the caller wants it.
-unsafe fn put<T>(place: *mut T, what: &str, value: T) -> Result<(), Failure> {
+pub(super) unsafe fn put<T>(place: *mut T, what: &str, value: T) -> Result<(), Failure> {
     if place.is_null() {
         return Err(Failure::argument(format!("the place for {what} is null")));
     }
@@ -33,7 +31,7 @@ unsafe fn put<T>(place: *mut T, what: &str, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
-fn index(number: c_int, what: &str) -> Result<usize, Failure> {
+pub(super) fn index(number: c_int, what: &str) -> Result<usize, Failure> {
     usize::try_from(number).map_err(|_| Failure::argument(format!("{what} is {number}")))
 }
 
@@ -60,7 +58,7 @@ pub unsafe fn ids<'a>(ids: *const UniqueId, len: c_int) -> Result<&'a [UniqueId]
 }
 
 /// Whether the caller does not wait.
-unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
+pub(super) unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
     // It overrules the configuration, as in NCCL.
     let setting = match settings::variable("NCCL_COMM_BLOCKING").as_deref() {
         Some("0") => Some(true),
@@ -87,11 +85,12 @@ unsafe fn nonblocking(config: *const Config) -> Result<bool, Failure> {
     }
 }
 
-/// Registers a communicator and makes it now or at the end of the group. `make` is told whether it is still wanted.
-unsafe fn begin(
+/// Registers a communicator and makes it now or at the end of the group. `make` may end
+/// early when its flag becomes true.
+pub(super) unsafe fn begin(
     place: *mut CommHandle,
     comm: Arc<Comm>,
-    make: impl FnOnce(&dyn Fn() -> bool) -> Result<Joined, Failure> + Send + 'static,
+    make: impl FnOnce(&AtomicBool) -> Result<Joined, Failure> + Send + 'static,
 ) -> Result<(), Failure> {
     let (number, handle) = comm::register(comm.clone());
     // SAFETY: the caller's promise.
@@ -101,7 +100,7 @@ unsafe fn begin(
     let outcome = group::make(Making {
         comm,
         make: Box::new(move || {
-            let joined = make(&|| comm::is_known(address));
+            let joined = make(&made.abandoned);
             // Set once, here.
             let _ = made.made.set(match joined {
                 Ok(Joined::Own(live)) => Ok(*live),
@@ -155,8 +154,8 @@ pub unsafe fn init_rank(
     // SAFETY: the caller's promise.
     unsafe {
         let config = Kept::copy(config);
-        begin(place, comm, move |wanted| {
-            init::join(library, device, &ids, (rank, size), config, wanted)
+        begin(place, comm, move |abandoned| {
+            init::join(library, device, &ids, (rank, size), config, abandoned)
         })
     }
 }
@@ -180,8 +179,8 @@ pub unsafe fn init_all(
         let comm = Comm::new(library, device, false);
         // SAFETY: the caller's promise: room for as many handles.
         unsafe {
-            begin(comms.add(rank), comm, move |wanted| {
-                init::join(library, device, &[id], (rank, size), None, wanted)
+            begin(comms.add(rank), comm, move |abandoned| {
+                init::join(library, device, &[id], (rank, size), None, abandoned)
             })
         }
     });
@@ -191,205 +190,9 @@ pub unsafe fn init_all(
     group::end()
 }
 
-/// Everybody's words, from the engine of the parent.
-fn exchange(parent: &Live, members: Vec<usize>, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Failure> {
-    let (reply, answer) = mpsc::channel();
-    parent.shared.tell(Command::Exchange(Exchange { members, own, reply }));
-    loop {
-        match answer.recv_timeout(Duration::from_millis(20)) {
-            Ok(answer) => return answer,
-            Err(mpsc::RecvTimeoutError::Timeout)
-                if !parent.shared.abort.load(Ordering::Acquire) => {}
-            Err(_) => return Err(Failure::usage("the parent communicator was aborted meanwhile")),
-        }
-    }
-}
-
-pub unsafe fn split(
-    library: Library,
-    handle: CommHandle,
-    color: c_int,
-    key: c_int,
-    place: *mut CommHandle,
-    config: *const Config,
-) -> Result<c_int, Failure> {
-    if let Some(vendor) = delegate::vendor_comm(handle) {
-        // SAFETY: the caller's promise.
-        return unsafe { calls::split(library, vendor, color, key, place, config) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { split_own(handle, color, key, place, config) }.map(done)
-}
-
 /// The code of what hetccl has done itself.
-fn done(_: ()) -> c_int {
+pub(super) fn done(_: ()) -> c_int {
     Code::Success as c_int
-}
-
-unsafe fn split_own(
-    handle: CommHandle,
-    color: c_int,
-    key: c_int,
-    place: *mut CommHandle,
-    config: *const Config,
-) -> Result<(), Failure> {
-    let parent = comm::find(handle)?;
-    let live = parent.working()?;
-    // SAFETY: the caller's promise.
-    let nonblocking = unsafe { nonblocking(config)? };
-    if place.is_null() || color < NO_COLOR {
-        return Err(Failure::argument(format!(
-            "color {color} (0 or more, or -1 for none), place {place:?}"
-        )));
-    }
-    let (rank, size) = (live.rank, live.size);
-    let (library, device) = (parent.library, parent.device);
-    let comm = Comm::new(library, device, nonblocking);
-    let secret = live.secret;
-    /// Color, key and card of every rank of the parent.
-    type Answers = Vec<(c_int, c_int, Card)>;
-    let asked = parent.clone();
-    let ask = move || -> Result<(Seat, Answers), Failure> {
-        let seat = init::sit(library, device)?;
-        let mut own = color.to_le_bytes().to_vec();
-        own.extend_from_slice(&key.to_le_bytes());
-        own.extend_from_slice(&seat.card.to_bytes());
-        let all = exchange(asked.live()?, (0..size).collect(), own)?;
-        let word = |bytes: &[u8], from: usize| {
-            c_int::from_le_bytes(std::array::from_fn(|i| bytes[from + i]))
-        };
-        let all = all
-            .iter()
-            .filter(|bytes| bytes.len() == 8 + CARD_BYTES)
-            .map(|bytes| Ok((word(bytes, 0), word(bytes, 4), Card::from_bytes(&bytes[8..])?)))
-            .collect::<Result<_, Failure>>()?;
-        Ok((seat, all))
-    };
-    if color == NO_COLOR {
-        // SAFETY: the caller's promise.
-        unsafe { put(place, "the communicator", std::ptr::null_mut())? };
-        // It takes part in the exchange, and gets nothing.
-        let made = comm.clone();
-        let making = Making {
-            comm,
-            make: Box::new(move || {
-                let nothing = Failure::new(Code::Success, "this rank is in no part of the split");
-                let _ = made.made.set(Err(ask().err().unwrap_or(nothing)));
-            }),
-        };
-        return group::make(making);
-    }
-    // SAFETY: the caller's promise.
-    let config = unsafe { Kept::copy(config) };
-    let lent = parent.clone();
-    let make = move |wanted: &dyn Fn() -> bool| {
-        let (seat, all) = ask()?;
-        let mut members: Vec<(c_int, usize, Card)> = all
-            .iter()
-            .enumerate()
-            .filter(|(_, (theirs, ..))| *theirs == color)
-            .map(|(rank, &(_, key, card))| (key, rank, card))
-            .collect();
-        members.sort_by_key(|&(key, rank, _)| (key, rank));
-        let own = members.iter().position(|&(_, member, _)| member == rank).unwrap_or(0);
-        let ranks = members.iter().map(|&(_, member, _)| member).collect();
-        let cards: Vec<Card> = members.into_iter().map(|(.., card)| card).collect();
-        let gather = |own| exchange(lent.live()?, ranks, own);
-        let vendor_id = agree::agree(library, own, &cards, gather)?;
-        seat.take((own, &cards), vendor_id, secret, config, wanted)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { begin(place, comm, make) }
-}
-
-pub unsafe fn shrink(
-    library: Library,
-    handle: CommHandle,
-    excluded: *const c_int,
-    excluded_len: c_int,
-    place: *mut CommHandle,
-    config: *const Config,
-    flags: c_int,
-) -> Result<c_int, Failure> {
-    if let Some(vendor) = delegate::vendor_comm(handle) {
-        // SAFETY: the caller's promise.
-        return unsafe {
-            calls::shrink(library, vendor, excluded, excluded_len, place, config, flags)
-        };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { shrink_own(handle, excluded, excluded_len, place, config) }.map(done)
-}
-
-pub unsafe fn grow(
-    library: Library,
-    handle: CommHandle,
-    size: c_int,
-    id: *const UniqueId,
-    rank: c_int,
-    place: *mut CommHandle,
-    config: *const Config,
-) -> Result<c_int, Failure> {
-    let vendor = delegate::vendor_comm(handle);
-    // A new rank has no communicator yet; its id is the vendor's own.
-    if vendor.is_some() || (handle.is_null() && calls::has(library, c"ncclCommGrow")) {
-        let vendor = vendor.unwrap_or(std::ptr::null_mut());
-        // SAFETY: the caller's promise.
-        return unsafe { calls::grow(library, vendor, size, id, rank, place, config) };
-    }
-    comm::find(handle)?;
-    Err(Failure::usage(
-        "hetccl's communicators can't grow: make a larger one with ncclGetUniqueId and ncclCommInitRank on all ranks",
-    ))
-}
-
-unsafe fn shrink_own(
-    handle: CommHandle,
-    excluded: *const c_int,
-    excluded_len: c_int,
-    place: *mut CommHandle,
-    config: *const Config,
-) -> Result<(), Failure> {
-    let parent = comm::find(handle)?;
-    let live = parent.live()?;
-    // SAFETY: the caller's promise.
-    let nonblocking = unsafe { nonblocking(config)? };
-    if place.is_null() || excluded.is_null() || excluded_len < 1 {
-        return Err(Failure::argument(
-            "shrinking wants a list of ranks to leave out and a place for the result",
-        ));
-    }
-    // SAFETY: the caller's promise: so many ranks.
-    let excluded = unsafe {
-        std::slice::from_raw_parts(excluded, index(excluded_len, "the number of ranks")?)
-    };
-    let wrong =
-        excluded.iter().find(|&&rank| usize::try_from(rank).is_ok_and(|rank| rank < live.size));
-    if wrong.is_none() || excluded.contains(&(live.rank as c_int)) {
-        return Err(Failure::argument(format!(
-            "rank {} leaves out {excluded:?} of {} ranks: they must be ranks of the communicator, and not the caller",
-            live.rank, live.size
-        )));
-    }
-    let members: Vec<usize> =
-        (0..live.size).filter(|&rank| !excluded.contains(&(rank as c_int))).collect();
-    let (rank, secret) = (live.rank, live.secret);
-    let (library, device) = (parent.library, parent.device);
-    let comm = Comm::new(library, device, nonblocking);
-    // SAFETY: the caller's promise.
-    let config = unsafe { Kept::copy(config) };
-    let make = move |wanted: &dyn Fn() -> bool| {
-        let seat = init::sit(library, device)?;
-        let all = exchange(parent.live()?, members.clone(), seat.card.to_bytes())?;
-        let cards =
-            all.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
-        let own = members.iter().position(|&member| member == rank).unwrap_or(0);
-        let gather = |own| exchange(parent.live()?, members.clone(), own);
-        let vendor_id = agree::agree(library, own, &cards, gather)?;
-        seat.take((own, &cards), vendor_id, secret, config, wanted)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { begin(place, comm, make) }
 }
 
 pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
@@ -398,6 +201,9 @@ pub fn finalize(handle: CommHandle) -> Result<(), Failure> {
         return Ok(());
     }
     let comm = comm::find(handle)?;
+    if comm.revoked.load(Ordering::Acquire) {
+        return Err(Failure::usage("a revoked communicator can't be finalized: destroy it"));
+    }
     let live = comm.working()?;
     comm.finalized.store(true, Ordering::Release);
     if comm.nonblocking {
@@ -419,6 +225,7 @@ pub fn destroy(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
     }
     let comm = comm::find(handle)?;
     comm::forget(handle);
+    comm.abandoned.store(true, Ordering::Release);
     if let Some(Ok(live)) = comm.made.get() {
         live.close();
     }
@@ -434,20 +241,28 @@ pub fn abort(library: Library, handle: CommHandle) -> Result<c_int, Failure> {
     }
     let comm = comm::find(handle)?;
     comm::forget(handle);
+    comm.abandoned.store(true, Ordering::Release);
     if let Some(Ok(live)) = comm.made.get() {
         live.abort();
     }
     Ok(done(()))
 }
 
-pub fn revoke(handle: CommHandle) -> Result<(), Failure> {
+/// Gives up what is under way, as all ranks do; the ranks stay in touch, so that they can split and shrink.
+pub fn revoke(handle: CommHandle, flags: c_int) -> Result<(), Failure> {
     if handle.is_null() {
         return Ok(());
     }
-    comm::find(handle)?;
-    Err(Failure::usage(
-        "hetccl's communicators can't be revoked: call ncclCommAbort, and make a new one with ncclCommInitRank",
-    ))
+    let comm = comm::find(handle)?;
+    let live = comm.live()?;
+    if flags != 0 {
+        return Err(Failure::argument(format!(
+            "the flags of a revocation are {flags}; possible: 0"
+        )));
+    }
+    comm.revoked.store(true, Ordering::Release);
+    live.stop();
+    Ok(())
 }
 
 pub unsafe fn async_error(handle: CommHandle, place: *mut c_int) -> Result<(), Failure> {
@@ -459,8 +274,13 @@ pub unsafe fn async_error(handle: CommHandle, place: *mut c_int) -> Result<(), F
     let code = match comm.made.get() {
         None => Code::InProgress,
         Some(Err(failure)) => failure.code,
-        Some(Ok(live)) => match live.shared.failure() {
-            Some(failure) => failure.code,
+        // What was given up on purpose is no error.
+        Some(Ok(_)) if comm.revoked.load(Ordering::Acquire) => Code::Success,
+        Some(Ok(live)) => match live.settled_failure() {
+            Some(failure) => {
+                log::keep(&failure.text);
+                failure.code
+            }
             None if comm.finalized.load(Ordering::Acquire) && !live.is_idle() => Code::InProgress,
             None => Code::Success,
         },
@@ -484,73 +304,6 @@ pub unsafe fn device(handle: CommHandle, place: *mut c_int) -> Result<(), Failur
     unsafe { put(place, "the device", comm::find(handle)?.device.number as c_int) }
 }
 
-/// Handles of registered buffers: memory is looked up at each use, so that registering is only a promise.
-static REGISTERED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-
-pub unsafe fn register(
-    handle: CommHandle,
-    buffer: *mut c_void,
-    bytes: usize,
-    place: *mut *mut c_void,
-) -> Result<(), Failure> {
-    comm::find(handle)?.working()?;
-    if buffer.is_null() || bytes == 0 {
-        return Err(Failure::argument(format!("{bytes} bytes at {buffer:?} can't be registered")));
-    }
-    let token: *mut c_void = Box::into_raw(Box::new(0u64)).cast();
-    // SAFETY: the caller's promise.
-    unsafe { put(place, "the registration", token)? };
-    REGISTERED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .push((handle.addr(), token.addr()));
-    Ok(())
-}
-
-pub fn deregister(handle: CommHandle, token: *mut c_void) -> Result<(), Failure> {
-    comm::find(handle)?;
-    let mut all = REGISTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let index = all.iter().position(|&known| known == (handle.addr(), token.addr()));
-    let index = index
-        .ok_or_else(|| Failure::argument("this registration is not one of the communicator's"))?;
-    all.swap_remove(index);
-    Ok(())
-}
-
-pub unsafe fn allocate(
-    library: Library,
-    place: *mut *mut c_void,
-    bytes: usize,
-) -> Result<c_int, Failure> {
-    // SAFETY: the caller's promise.
-    if let Some(code) = unsafe { calls::allocate(library, place, bytes) } {
-        return Ok(code);
-    }
-    if bytes == 0 {
-        return Err(Failure::argument("0 bytes can't be allocated"));
-    }
-    let driver = init::vendor(library).open()?;
-    let (_, context) = driver.current()?;
-    let memory = driver.allocate(context, bytes)?;
-    // SAFETY: the caller's promise.
-    unsafe { put(place, "the memory", std::ptr::with_exposed_provenance_mut(memory)) }.map(done)
-}
-
-pub fn free(library: Library, memory: *mut c_void) -> Result<c_int, Failure> {
-    if memory.is_null() {
-        return Ok(done(()));
-    }
-    if let Some(code) = calls::free(library, memory) {
-        return Ok(code);
-    }
-    let driver = init::vendor(library).open()?;
-    let place = driver.locate(memory.addr());
-    let place =
-        place.ok_or_else(|| Failure::argument(format!("{memory:?} is not device memory")))?;
-    driver.free(place.context, memory.addr());
-    Ok(done(()))
-}
-
 pub fn error_text(code: c_int) -> &'static CStr {
     match code {
         0 => c"no error",
@@ -568,24 +321,6 @@ pub fn error_text(code: c_int) -> &'static CStr {
 
 pub fn last_error(library: Library, handle: CommHandle) -> *const c_char {
     delegate::last_error(library, handle).unwrap_or_else(log::last_error)
-}
-
-pub unsafe fn memory_statistics(
-    handle: CommHandle,
-    which: c_int,
-    place: *mut u64,
-) -> Result<(), Failure> {
-    let comm = comm::find(handle)?;
-    let all = comm.live()?.device_bytes.load(Ordering::Relaxed) as u64;
-    match which {
-        // Memory that could be suspended, and whether it is.
-        // SAFETY: the caller's promise.
-        0 | 1 => unsafe { put(place, "the statistic", 0) },
-        // Memory that could not, and all.
-        // SAFETY: the caller's promise.
-        2 | 3 => unsafe { put(place, "the statistic", all) },
-        _ => Err(Failure::argument(format!("{which} is no statistic; they go from 0 to 3"))),
-    }
 }
 
 pub unsafe fn properties(handle: CommHandle, place: *mut Properties) -> Result<(), Failure> {

@@ -2,6 +2,8 @@
 
 pub mod collective;
 pub mod communicator;
+pub mod memory;
+pub mod parts;
 
 use std::ffi::c_int;
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hetccl_runtime::gpu::version_text;
 
@@ -176,8 +177,8 @@ fn of_libraries(all: &[Words]) -> Result<[u8; 128], String> {
     Ok(first.id)
 }
 
-/// Makes a communicator of the vendor's library. The calling thread's device is the rank's. `wanted` says whether the
-/// program still wants it.
+/// Makes a communicator of the vendor's library. The calling thread's device is the rank's. Ends soon when the
+/// program has abandoned it.
 ///
 /// # Errors
 /// The vendor's.
@@ -187,8 +188,9 @@ pub(crate) fn join(
     rank: usize,
     size: usize,
     config: Option<Kept>,
-    wanted: impl Fn() -> bool,
+    abandoned: &AtomicBool,
 ) -> Result<NonNull<std::ffi::c_void>, Failure> {
+    let wanted = || !abandoned.load(Ordering::Acquire);
     type InitRank = unsafe extern "C" fn(*mut CommHandle, c_int, UniqueId, c_int) -> c_int;
     type InitRankConfig =
         unsafe extern "C" fn(*mut CommHandle, c_int, UniqueId, c_int, *mut Config) -> c_int;

@@ -1,8 +1,8 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
-mod exchange;
 mod replay;
 mod task;
+mod trouble;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,13 +14,12 @@ use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
 use crate::abi::Code;
-use crate::log::{self, Level};
+use crate::log;
+use crate::meeting::Meeting;
 use crate::mesh::Link;
 use crate::operation::Work;
 use crate::order::Words;
 
-pub(crate) use exchange::Exchange;
-use exchange::Exchanging;
 pub(crate) use replay::Recorded;
 use replay::Replays;
 use task::{End, Running};
@@ -42,7 +41,6 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) enum Command {
     Task(Task),
-    Exchange(Exchange),
     /// A call in a graph.
     Recorded(Recorded),
     /// The graph with this number has been launched.
@@ -115,9 +113,11 @@ pub(crate) struct Engine {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) messages: MessageCounts,
-    pub(crate) own_messages: MessageCounts,
     /// Averages that rank 0 has declined since it last made one.
     pub(crate) declined_in_a_row: u32,
+    pub(crate) meeting: Meeting,
+    /// When it was noticed that the meeting is over, while a task still runs.
+    pub(crate) noticed: Option<Instant>,
 }
 
 impl Engine {
@@ -134,15 +134,11 @@ impl Engine {
         }
         let mut tasks: VecDeque<Task> = VecDeque::new();
         let mut running: Option<Running> = None;
-        let mut exchanges: Vec<Exchanging> = Vec::new();
         let mut replays = Replays::default();
         let mut closing = false;
         let mut active = Instant::now();
         while !self.shared.abort.load(Ordering::Acquire) {
-            let idle = tasks.is_empty()
-                && running.is_none()
-                && exchanges.is_empty()
-                && !replays.are_awaited();
+            let idle = tasks.is_empty() && running.is_none() && !replays.are_awaited();
             if idle && closing {
                 break;
             }
@@ -151,7 +147,6 @@ impl Engine {
                 moved = true;
                 match command {
                     Command::Task(task) => tasks.push_back(task),
-                    Command::Exchange(exchange) => exchanges.push(self.begin_exchange(exchange)),
                     Command::Recorded(recorded) => replays.record(recorded),
                     Command::Launched(graph) => replays.launched(graph),
                     Command::Gone(graph) => replays.gone(graph),
@@ -159,10 +154,11 @@ impl Engine {
                 }
             }
             moved |= self.link.as_ref().is_some_and(Link::progress);
-            let failed = self.shared.failure().is_some();
-            if failed {
-                // Streams stay held back until the program aborts or destroys the communicator.
-                tasks.clear();
+            if self.shared.failure().is_some() {
+                // What the tasks would have done is not there, which the next call and the asynchronous error say; a stream
+                // that waits for ever would say nothing.
+                tasks.drain(..).for_each(|task| self.end(task.number));
+                replays.dismiss();
             } else if running.is_none() {
                 running = replays.next();
                 if running.is_none() && tasks.front().is_some_and(|task| self.is_ready(task)) {
@@ -171,27 +167,24 @@ impl Engine {
                 moved |= running.is_some();
             }
             if let Some(task) = &mut running {
-                match self.advance(task) {
+                let advanced = self.advance(task);
+                match self.with_meeting(task, advanced) {
                     Ok(false) => {}
                     Ok(true) => {
-                        match task.end {
-                            End::Task(number) => self.end(number),
-                            End::Graph(place) => replays.end(place),
-                        }
+                        self.let_go(task.end, &mut replays);
                         running = None;
                         moved = true;
                     }
                     Err(failure) => {
                         self.fail(failure);
                         if let Some(task) = running.take() {
+                            let end = task.end;
                             self.give_up(task);
+                            self.let_go(end, &mut replays);
                         }
                     }
                 }
             }
-            let before = exchanges.len();
-            exchanges.retain_mut(|exchange| !self.advance_exchange(exchange));
-            moved |= exchanges.len() != before;
             if moved {
                 active = Instant::now();
             } else if active.elapsed() > EAGER {
@@ -205,9 +198,6 @@ impl Engine {
         }
         if let Some(task) = running.take() {
             self.give_up(task);
-        }
-        for mut exchange in exchanges {
-            self.give_up_exchange(&mut exchange);
         }
     }
 
@@ -226,6 +216,14 @@ impl Engine {
         task.slots.iter().all(|&slot| words.ready(slot).load(Ordering::Acquire) == task.number)
     }
 
+    /// Lets the streams go on that wait for what has ended.
+    fn let_go(&self, end: End, replays: &mut Replays) {
+        match end {
+            End::Task(number) => self.end(number),
+            End::Graph(place) => replays.end(place),
+        }
+    }
+
     /// Lets the streams go on that wait for a task.
     fn end(&self, number: u32) {
         self.shared.words.done().store(number, Ordering::Release);
@@ -233,8 +231,7 @@ impl Engine {
     }
 
     fn fail(&self, failure: Failure) {
-        log::line(Level::Warn, &format!("rank {} of {}: {}", self.rank, self.size, failure.text));
-        log::failed("collective", &failure.text);
+        log::broken(&format!("rank {} of {}: {}", self.rank, self.size, failure.text));
         let code = if failure.code == Code::Success { Code::InternalError } else { failure.code };
         lock(&self.shared.failure).get_or_insert(Failure { code, ..failure });
     }

@@ -96,6 +96,18 @@ impl Replays {
         graph.calls[place.call].pair.let_go();
     }
 
+    /// Lets the streams of all launches go on, as if their calls had ended.
+    pub(super) fn dismiss(&mut self) {
+        for graph in &mut self.graphs {
+            (graph.next, graph.under_way) = (0, 0);
+            for recorded in &graph.calls {
+                if recorded.pair.take_ready() {
+                    recorded.pair.let_go();
+                }
+            }
+        }
+    }
+
     /// Lets all streams go on for good.
     pub(super) fn release(&self) {
         for recorded in self.graphs.iter().flat_map(|graph| &graph.calls) {

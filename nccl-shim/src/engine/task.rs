@@ -72,6 +72,15 @@ impl Running {
             End::Graph(place) => Some(place),
         }
     }
+
+    /// What it does, in words.
+    pub(super) fn describe(&self) -> String {
+        let first = self.works.first().map_or_else(String::new, Work::describe);
+        match self.works.len() {
+            0 | 1 => first,
+            more => format!("a group of {more}, first {first}"),
+        }
+    }
 }
 
 impl Engine {
@@ -120,8 +129,8 @@ impl Engine {
         // The program keeps its buffers while the task runs.
         self.process.gpus().begin_work();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        for work in std::mem::take(&mut task.works) {
-            match work {
+        for work in &task.works {
+            match *work {
                 Work::Message { direction, peer, address, len_bytes } if peer == self.rank => {
                     let region = operation::region(self.process.gpus(), address, len_bytes)?;
                     match direction {
@@ -145,8 +154,8 @@ impl Engine {
                         task.parts.push(Part::Message(handle));
                     }
                 }
-                Work::Collective(work) => {
-                    let collective = self.begin_collective(&work, &mut task.parts)?;
+                Work::Collective(ref work) => {
+                    let collective = self.begin_collective(work, &mut task.parts)?;
                     task.parts.push(Part::Collective(Box::new(collective)));
                 }
             }

@@ -3,11 +3,10 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::{CommHandle, Config, Properties, UniqueId};
-use crate::api::communicator as comm_api;
+use crate::api::{communicator as comm_api, memory, parts};
 
 const WINDOWS: &str = "hetccl's communicators have no windows: use ncclCommRegister for buffers that are used often, and \
     ncclSend and ncclRecv in the place of one-sided calls";
-const GROW: &str = "hetccl's communicators can't grow: make a larger one with ncclGetUniqueId and ncclCommInitRank on all ranks";
 
 // SAFETY of the calls below: the caller's pointers are what NCCL's documentation asks for.
 crate::entries! {
@@ -43,15 +42,15 @@ crate::entries! {
     both {
         fn ncclCommSplit(comm: CommHandle, color: c_int, key: c_int, new: *mut CommHandle, config: *const Config) {
             // SAFETY: see above.
-            unsafe { comm_api::split(crate::LIBRARY, comm, color, key, new, config) }
+            unsafe { parts::split(crate::LIBRARY, comm, color, key, new, config) }
         }
         fn ncclCommShrink(comm: CommHandle, excluded: *mut c_int, excluded_len: c_int, new: *mut CommHandle, config: *const Config, flags: c_int) {
             // SAFETY: see above.
-            unsafe { comm_api::shrink(crate::LIBRARY, comm, excluded, excluded_len, new, config, flags) }
+            unsafe { parts::shrink(crate::LIBRARY, comm, excluded, excluded_len, new, config, flags) }
         }
         fn ncclCommGrow(comm: CommHandle, size: c_int, id: *const UniqueId, rank: c_int, new: *mut CommHandle, config: *const Config) {
             // SAFETY: see above.
-            unsafe { comm_api::grow(crate::LIBRARY, comm, size, id, rank, new, config) }
+            unsafe { parts::grow(crate::LIBRARY, comm, size, id, rank, new, config) }
         }
         fn ncclCommDestroy(comm: CommHandle) {
             comm_api::destroy(crate::LIBRARY, comm)
@@ -61,15 +60,22 @@ crate::entries! {
         }
         fn ncclMemAlloc(memory: *mut *mut c_void, bytes: usize) {
             // SAFETY: see above.
-            unsafe { comm_api::allocate(crate::LIBRARY, memory, bytes) }
+            unsafe { memory::allocate(crate::LIBRARY, memory, bytes) }
         }
         fn ncclMemFree(memory: *mut c_void) {
-            comm_api::free(crate::LIBRARY, memory)
+            memory::free(crate::LIBRARY, memory)
         }
     }
     handed {
         fn ncclCommFinalize(comm: CommHandle) by comm {
             comm_api::finalize(comm)
+        }
+        fn ncclCommGetUniqueId(comm: CommHandle, id: *mut UniqueId) by comm {
+            // SAFETY: see above.
+            unsafe { parts::grow_id(comm, id) }
+        }
+        fn ncclCommRevoke(comm: CommHandle, flags: c_int) by comm {
+            comm_api::revoke(comm, flags)
         }
         fn ncclCommCount(comm: CommHandle, count: *mut c_int) by comm {
             // SAFETY: see above.
@@ -85,10 +91,10 @@ crate::entries! {
         }
         fn ncclCommRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, handle: *mut *mut c_void) by comm {
             // SAFETY: see above.
-            unsafe { comm_api::register(comm, buffer, bytes, handle) }
+            unsafe { memory::register(comm, buffer, bytes, handle) }
         }
         fn ncclCommDeregister(comm: CommHandle, handle: *mut c_void) by comm {
-            comm_api::deregister(comm, handle)
+            memory::deregister(comm, handle)
         }
         fn ncclCommGetAsyncError(comm: CommHandle, error: *mut c_int) by comm {
             // SAFETY: see above.
@@ -96,7 +102,7 @@ crate::entries! {
         }
         fn ncclCommMemStats(comm: CommHandle, which: c_int, value: *mut u64) by comm {
             // SAFETY: see above.
-            unsafe { comm_api::memory_statistics(comm, which, value) }
+            unsafe { memory::memory_statistics(comm, which, value) }
         }
         fn ncclCommQueryProperties(comm: CommHandle, properties: *mut Properties) by comm {
             // SAFETY: see above.
@@ -104,7 +110,6 @@ crate::entries! {
         }
     }
     refused {
-        fn ncclCommGetUniqueId(comm: CommHandle, id: *mut UniqueId) by comm = GROW;
         fn ncclCommSuspend(comm: CommHandle, flags: c_int) by comm =
             "hetccl's communicators keep next to no device memory and can't be suspended: destroy it, and make it again when needed";
         fn ncclCommResume(comm: CommHandle) by comm = "the communicator is not suspended: hetccl's can't be";
@@ -125,11 +130,5 @@ crate::entries! {
         }
         fn ncclResetDebugInit() -> () {}
         fn ncclResetDebugInitInternal() -> () {}
-    }
-    asked {
-        fn ncclCommRevoke(comm: CommHandle, flags: c_int) -> c_int {
-            crate::entries! { @handed ncclCommRevoke (comm: CommHandle, flags: c_int) comm }
-            crate::entry::enter("ncclCommRevoke", || comm_api::revoke(comm))
-        }
     }
 }

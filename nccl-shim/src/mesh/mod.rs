@@ -7,24 +7,17 @@
 mod peer;
 mod ring;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use hetccl_core::{Handle, MessageTag, Posted, Rank, Region, Transport, TransportError};
 use slab::Slab;
 
-use crate::Failure;
+use crate::meeting::Meeting;
 use peer::Peer;
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of the rings to all ranks of this host together, and of one.
 const ALL_RINGS_BYTES: usize = 4 << 20;
 const RING_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
-
-/// Secret and rank.
-const HELLO_BYTES: usize = 20;
 
 /// What is under way, by handle.
 #[derive(Clone, Debug)]
@@ -38,10 +31,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Mesh {
     rank: usize,
-    secret: [u8; 16],
-    listener: TcpListener,
-    /// Connections whose rank is not known yet.
-    strangers: Vec<(TcpStream, Vec<u8>)>,
+    /// Makes connections, of those who belong to the communicator only.
+    meeting: Meeting,
     peers: Vec<Peer>,
     states: Slab<State>,
 }
@@ -51,28 +42,14 @@ pub(crate) struct Mesh {
 pub(crate) struct Link(Arc<Mutex<Mesh>>);
 
 impl Link {
-    /// Connections of `rank` to ranks with these addresses, which are on this host or not.
-    ///
-    /// # Errors
-    /// Of the system.
-    pub(crate) fn new(
-        rank: usize,
-        secret: [u8; 16],
-        listener: TcpListener,
-        places: Vec<(Vec<SocketAddr>, bool)>,
-    ) -> Result<Link, Failure> {
-        listener
-            .set_nonblocking(true)
-            .map_err(|error| Failure::system("a listening socket", &error))?;
-        let near = places.iter().filter(|(_, is_near)| *is_near).count();
+    /// Connections of `rank` to the other ranks of a meeting, which are on this host or not.
+    pub(crate) fn new(rank: usize, are_near: &[bool], meeting: Meeting) -> Link {
+        let near = are_near.iter().filter(|&&is_near| is_near).count();
         let ring_bytes =
             (ALL_RINGS_BYTES / near.max(1)).clamp(*RING_BYTES.start(), *RING_BYTES.end());
-        let peer =
-            |(addresses, is_near): (_, bool)| Peer::new(addresses, is_near.then_some(ring_bytes));
-        let peers = places.into_iter().map(peer).collect();
-        let mesh =
-            Mesh { rank, secret, listener, strangers: Vec::new(), peers, states: Slab::new() };
-        Ok(Link(Arc::new(Mutex::new(mesh))))
+        let peer = |&is_near: &bool| Peer::new(is_near.then_some(ring_bytes));
+        let peers = are_near.iter().map(peer).collect();
+        Link(Arc::new(Mutex::new(Mesh { rank, meeting, peers, states: Slab::new() })))
     }
 
     /// Moves what can be moved now; whether anything did.
@@ -99,42 +76,10 @@ impl Mesh {
         if self.peers[..self.rank].iter().all(Peer::is_connected) {
             return false;
         }
-        let mut any = false;
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
-                self.strangers.push((stream, Vec::new()));
-            }
-        }
-        let mut index = 0;
-        while index < self.strangers.len() {
-            let (stream, hello) = &mut self.strangers[index];
-            let mut bytes = [0; HELLO_BYTES];
-            match stream.read(&mut bytes[hello.len()..]) {
-                Ok(0) => {}
-                Ok(len) => {
-                    let from = hello.len();
-                    hello.extend_from_slice(&bytes[from..from + len]);
-                    if hello.len() < HELLO_BYTES {
-                        index += 1;
-                        continue;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    index += 1;
-                    continue;
-                }
-                Err(_) => {}
-            }
-            let (stream, hello) = self.strangers.swap_remove(index);
-            let known = hello.len() == HELLO_BYTES && hello[..16] == self.secret;
-            let rank =
-                hello.get(16..).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
-            if let (true, Some(rank)) = (known, rank)
-                && (rank as usize) < self.rank
-            {
-                self.peers[rank as usize].connected(stream);
-                any = true;
-            }
+        let streams = self.meeting.streams();
+        let any = !streams.is_empty();
+        for (rank, stream) in streams.into_iter().filter(|&(rank, _)| rank < self.rank) {
+            self.peers[rank].connected(stream);
         }
         any
     }
@@ -143,29 +88,13 @@ impl Mesh {
         if peer <= self.rank || !self.peers[peer].needs_connection() {
             return Ok(());
         }
-        let mut trouble = String::new();
-        for address in self.peers[peer].addresses.clone() {
-            let mut hello = self.secret.to_vec();
-            hello.extend_from_slice(&(self.rank as u32).to_le_bytes());
-            let attempt =
-                TcpStream::connect_timeout(&address, CONNECT_PATIENCE).and_then(|mut stream| {
-                    stream.set_nodelay(true)?;
-                    stream.write_all(&hello)?;
-                    stream.set_nonblocking(true)?;
-                    Ok(stream)
-                });
-            match attempt {
-                Ok(stream) => {
-                    self.peers[peer].connected(stream);
-                    return Ok(());
-                }
-                Err(error) => trouble = format!("{trouble}; {address}: {error}"),
+        match self.meeting.connect(peer) {
+            Ok(stream) => {
+                self.peers[peer].connected(stream);
+                Ok(())
             }
+            Err(reason) => Err(TransportError::Unreachable { peer: Rank::from(peer), reason }),
         }
-        Err(TransportError::Unreachable {
-            peer: Rank::from(peer),
-            reason: format!("no connection over TCP{trouble}"),
-        })
     }
 
     /// Adds something under way unless it is done at once.

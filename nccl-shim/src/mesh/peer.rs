@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use hetccl_core::{MessageTag, Rank, Region, TransportError};
 use hetccl_runtime::shared::Descriptor;
@@ -99,7 +99,6 @@ struct Incoming {
 /// Another rank.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) addresses: Vec<SocketAddr>,
     stream: Option<TcpStream>,
     dead: Option<String>,
     outgoing: VecDeque<Outgoing>,
@@ -117,10 +116,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// A rank at these addresses, with rings of so many bytes where it is on this host.
-    pub(super) fn new(addresses: Vec<SocketAddr>, ring_bytes: Option<usize>) -> Peer {
+    /// A rank, with rings of so many bytes where it is on this host.
+    pub(super) fn new(ring_bytes: Option<usize>) -> Peer {
         Peer {
-            addresses,
             stream: None,
             dead: None,
             outgoing: VecDeque::new(),

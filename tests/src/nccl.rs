@@ -1,0 +1,99 @@
+//! Programs of NCCL's interface on emulated devices, one process a rank.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use xtask::{command, emulate, kernels, nccl};
+
+struct Setting {
+    libraries: PathBuf,
+    emulator: PathBuf,
+    kernels: PathBuf,
+}
+
+fn setting() -> &'static Setting {
+    static MADE: OnceLock<Setting> = OnceLock::new();
+    MADE.get_or_init(|| Setting {
+        libraries: libraries(),
+        emulator: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
+        kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
+    })
+}
+
+/// The folder with hetccl's libraries, built once.
+///
+/// # Panics
+/// When they can't be built.
+pub fn libraries() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| nccl::libraries().unwrap_or_else(|error| panic!("{error:#}"))).clone()
+}
+
+/// A program of `tests/c`, compiled once for a vendor's library.
+///
+/// # Panics
+/// With the compiler's messages.
+pub fn program(name: &str, vendor: &str) -> PathBuf {
+    static COMPILED: Mutex<Option<HashMap<PathBuf, ()>>> = Mutex::new(None);
+    let library = if vendor == "rocm" { "librccl.so" } else { "libnccl.so" };
+    let program = command::target_dir().join(format!("nccl/{name}-{library}"));
+    let libraries = libraries();
+    let mut compiled = COMPILED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if compiled.get_or_insert_default().insert(program.clone(), ()).is_none() {
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+        cc.arg(command::root().join(format!("tests/c/{name}.c")));
+        cc.arg(libraries.join(library)).args(["-lm", "-lpthread"]);
+        command::capture(&mut cc).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    program
+}
+
+/// A program of a vendor's ranks, to be started with its arguments. The vendor is the first one. Without a limit the process is
+/// the program itself, which the caller ends.
+pub fn on_emulated(name: &str, vendor: &str, limit: Option<Duration>) -> Command {
+    let setting = setting();
+    let program = program(name, vendor);
+    let mut run = match limit {
+        Some(limit) => command::limited(program, limit),
+        None => Command::new(program),
+    };
+    let path = format!("{}:{}", setting.libraries.display(), setting.emulator.display());
+    run.env("LD_LIBRARY_PATH", path)
+        .env("HETCCL_EMULATOR_KERNELS", &setting.kernels)
+        .env("NCCL_DEBUG", "WARN")
+        .arg(vendor)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    run
+}
+
+/// A name of a file for one job, and for those beside it; nothing is there yet.
+pub fn job_file() -> String {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    libraries();
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("nccl/job.{}.{number}", std::process::id());
+    command::target_dir().join(name).display().to_string()
+}
+
+/// Removes the files of a job.
+pub fn remove_job(file: &str) {
+    for name in ["", ".id", ".id2", ".id3", ".end"] {
+        let _ = std::fs::remove_file(format!("{file}{name}"));
+    }
+}
+
+/// Checks that held, by what a program printed.
+///
+/// # Panics
+/// When it has failed.
+pub fn held(what: &str, output: &Output) -> usize {
+    assert!(output.status.success(), "{what}: {}", command::tail(output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| line.starts_with("ok ")).count()
+}
