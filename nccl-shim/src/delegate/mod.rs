@@ -69,8 +69,17 @@ fn handle(comm: CommHandle) -> Option<&'static Handle> {
 /// The vendor's communicator behind a handle.
 #[inline]
 pub fn vendor_comm(comm: CommHandle) -> Option<CommHandle> {
-    let vendor = handle(comm)?.vendor.load(Ordering::Acquire);
+    let Some(handle) = handle(comm) else { return vendors_own(comm) };
+    let vendor = handle.vendor.load(Ordering::Acquire);
     (!vendor.is_null()).then_some(vendor)
+}
+
+/// The vendor's own pointer, in a call of its library to itself that has come out here. The library is bound to itself when
+/// hetccl opens it, but on an H200 PyTorch's NCCL called hetccl's `ncclCommGetAsyncError` all the same.
+#[cold]
+fn vendors_own(comm: CommHandle) -> Option<CommHandle> {
+    let any = IN_USE.iter().any(|used| used.load(Ordering::Acquire));
+    (any && !comm.is_null()).then_some(comm)
 }
 
 /// Whether the vendor's library still makes this communicator.
