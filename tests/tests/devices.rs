@@ -375,7 +375,9 @@ fn doctor_tells_of_devices_and_of_their_absence() {
     for driver in plain["drivers"].as_array().unwrap() {
         if driver["found"] == false {
             let why = driver["detail"].as_str().unwrap();
-            assert!(why.contains("could not be loaded") || why.contains("no device"), "{why}");
+            // HIP 5.7 without a device has this error for hipInit.
+            let reasons = ["could not be loaded", "no device", "hipErrorInvalidDevice"];
+            assert!(reasons.iter().any(|reason| why.contains(reason)), "{why}");
         }
     }
 }
