@@ -187,7 +187,7 @@ fn tested() -> Vec<Tested> {
         },
         Tested {
             what: "NCCL library",
-            how: "PyTorch 2.11 on one H200: single collectives run, training hangs; otherwise emulated",
+            how: "PyTorch 2.11 on one H200: collectives, DDP, FSDP2, graphs; otherwise emulated",
         },
         Tested {
             what: "AMD GPU memory",
