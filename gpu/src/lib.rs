@@ -19,6 +19,7 @@ mod error;
 mod foreign;
 mod gpus;
 mod hip;
+mod host;
 mod ipc;
 mod kernels;
 mod level_zero;
@@ -35,6 +36,7 @@ pub use driver::{
 };
 pub use error::Error;
 pub use gpus::{Gpus, Lane, Order, device_number};
+pub use host::is_surely_host;
 pub use ipc::{Exported, host_id};
 pub use kernels::{Change, Fold, LoadedKernels, MOST_INPUTS, MapType};
 pub use ring::{NoRing, RemoteRing, Ring, RingName, SLOTS};

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use hetccl_core::{Address, MemoryType, Region};
-use hetccl_runtime::gpu::Error;
+use hetccl_runtime::gpu::{Error, is_surely_host};
 
 use crate::state::Plugin;
 use crate::status;
@@ -16,7 +16,10 @@ use crate::view::Elements;
 #[inline]
 pub(crate) fn memory_of(address: *const c_void) -> Result<MemoryType, c_int> {
     let plugin = Plugin::get();
-    if plugin.has_gpus() { ask(plugin, address) } else { Ok(MemoryType::Host) }
+    if !plugin.has_gpus() || is_surely_host(address.addr()) {
+        return Ok(MemoryType::Host);
+    }
+    ask(plugin, address)
 }
 
 #[cold]

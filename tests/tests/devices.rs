@@ -217,7 +217,13 @@ fn vendor_groups() {
 fn groups_are_chosen_where_they_pay() {
     let vendors = ["cuda", "cuda", "rocm", "host"];
     let told = |hierarchy| {
-        let parameters = ["coll_hetccl_hierarchy", hierarchy, "coll_hetccl_verbose", "2"];
+        // The buffers are the host's: they would go through shared memory.
+        let parameters = [
+            ["coll_hetccl_hierarchy", hierarchy],
+            ["coll_hetccl_shared_memory", "off"],
+            ["coll_hetccl_verbose", "2"],
+        ];
+        let parameters = parameters.concat();
         let case = Case { ranks: 4, parameters: &parameters, vendors: &vendors, ..Case::default() };
         let output = case.output("demo", &["3"])?;
         assert!(output.status.success(), "{hierarchy}\n{}", command::tail(&output));
@@ -288,6 +294,23 @@ fn ucx_with_and_without_modules_for_device_memory() {
     }
     let told = path(&[library], ("cuda,rocm", "cuda,rocm")).unwrap_or_default();
     assert!(told.contains("not by UCX: UCX has no module for ROCm memory"), "{told}");
+}
+
+/// Where there are GPUs, blocking collectives whose buffers are all the host's go through shared memory.
+#[test]
+fn host_buffers_go_through_shared_memory() {
+    for (memory, shared) in [("host", true), ("host,cuda", false)] {
+        let memory = (memory, memory);
+        let parameters = ["coll_hetccl_verbose", "2"];
+        let case = Case { ranks: 3, memory, parameters: &parameters, ..Case::default() };
+        let mut arguments = vec![memory.0, memory.1, "blocking"];
+        arguments.extend(COUNTS);
+        let Some(output) = case.output("device", &arguments) else { return };
+        assert!(output.status.success(), "{memory:?}\n{}", command::tail(&output));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.contains("allreduce algorithm=slots path=shared"), shared, "{told}");
+        assert!(told.contains("barrier algorithm=slots path=shared"), "{told}");
+    }
 }
 
 #[test]
