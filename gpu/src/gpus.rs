@@ -445,6 +445,18 @@ impl Gpus {
         }
     }
 
+    /// Gives all blocks back to the drivers that nothing uses.
+    pub fn trim(&mut self) {
+        let mut given_back = 0;
+        for state in &mut self.lanes {
+            let driver = &self.drivers[state.driver];
+            given_back += state.device.kept_bytes();
+            state.device.drain().for_each(|address| driver.free(state.context, address));
+            state.pinned.drain().for_each(|address| driver.free_pinned(state.context, address));
+        }
+        self.device_bytes.fetch_sub(given_back, Ordering::Relaxed);
+    }
+
     /// What another process of this host needs to reach a device region: `None` where its memory can't be shared.
     ///
     /// # Errors
@@ -571,13 +583,8 @@ impl Drop for Gpus {
             for ring in state.rings.drain(..) {
                 ring.unpin(&**driver, state.context);
             }
-            for address in state.pinned.drain() {
-                driver.free_pinned(state.context, address);
-            }
-            for address in state.device.drain() {
-                driver.free(state.context, address);
-            }
         }
+        self.trim();
     }
 }
 

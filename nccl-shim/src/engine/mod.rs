@@ -1,11 +1,12 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
+mod one_sided;
 mod task;
 mod trouble;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use hetccl_runtime::gpu::{Context, LoadedKernels};
@@ -19,11 +20,14 @@ use crate::mesh::Link;
 use crate::operation::Work;
 use crate::order::Words;
 
+pub(crate) use one_sided::{Listening, Window, Windows};
 use task::Running;
 
 /// How long a thread that waits looks again and again before it sleeps between looks.
 const EAGER: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(50);
+/// How long a thread without tasks sleeps that others may put something into the windows of.
+const LISTENING_PAUSE: Duration = Duration::from_millis(1);
 
 /// Work of one call or group.
 #[derive(Debug)]
@@ -38,6 +42,10 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) enum Command {
     Task(Task),
+    /// Others may put something into this rank's windows from now on.
+    Listen,
+    /// Give unused memory back, and say so.
+    Trim(mpsc::Sender<()>),
     /// End when all tasks have.
     Close,
 }
@@ -53,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) ended: AtomicU32,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
+    windows: Mutex<Windows>,
     pub(crate) words: Words,
     /// Loaded by the program's thread before it lets a stream wait.
     pub(crate) kernels: LoadedKernels,
@@ -66,6 +75,7 @@ impl Shared {
             abort: AtomicBool::new(false),
             ended: AtomicU32::new(words.first),
             failure: Mutex::new(None),
+            windows: Mutex::default(),
             words,
             kernels,
         }
@@ -81,6 +91,11 @@ impl Shared {
         self.abort.store(true, Ordering::Release);
         let _commands = lock(&self.commands);
         self.wake.notify_one();
+    }
+
+    /// The rank's windows, by number.
+    pub(crate) fn windows(&self) -> MutexGuard<'_, Windows> {
+        lock(&self.windows)
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
@@ -105,6 +120,7 @@ pub(crate) struct Engine {
     pub(crate) meeting: Meeting,
     /// When it was noticed that the meeting is over, while a task still runs.
     pub(crate) noticed: Option<Instant>,
+    pub(crate) listening: Option<Box<Listening>>,
 }
 
 impl Engine {
@@ -128,6 +144,12 @@ impl Engine {
                 moved = true;
                 match command {
                     Command::Task(task) => tasks.push_back(task),
+                    Command::Listen => self.listen(),
+                    Command::Trim(done) => {
+                        self.process.gpus().trim();
+                        // The asker may have gone.
+                        let _ = done.send(());
+                    }
                     Command::Close => closing = true,
                 }
             }
@@ -136,6 +158,13 @@ impl Engine {
                 // What the tasks would have done is not there, which the next call and the asynchronous error say; a stream
                 // that waits for ever would say nothing.
                 tasks.drain(..).for_each(|task| self.end(task.number));
+            }
+            match self.serve_puts() {
+                Ok(any) => moved |= any,
+                Err(failure) => {
+                    self.fail(failure);
+                    self.stop_listening();
+                }
             }
             if running.is_none()
                 && let Some(task) = tasks.front()
@@ -154,7 +183,10 @@ impl Engine {
                         moved = true;
                     }
                     Err(failure) => {
-                        self.fail(failure);
+                        // What an abort ends is no failure.
+                        if !self.shared.abort.load(Ordering::Acquire) {
+                            self.fail(failure);
+                        }
                         if let Some(task) = running.take() {
                             let number = task.number;
                             self.give_up(task);
@@ -174,14 +206,20 @@ impl Engine {
         if let Some(task) = running.take() {
             self.give_up(task);
         }
+        self.stop_listening();
     }
 
     /// What has been said since the last time; waits for something where there is nothing to do.
     fn commands(&self, idle: bool) -> VecDeque<Command> {
         let mut commands = lock(&self.shared.commands);
         while idle && commands.is_empty() && !self.shared.abort.load(Ordering::Acquire) {
-            commands =
-                self.shared.wake.wait(commands).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let wake = &self.shared.wake;
+            if self.listening.is_some() {
+                let waited = wake.wait_timeout(commands, LISTENING_PAUSE);
+                commands = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                break;
+            }
+            commands = wake.wait(commands).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         std::mem::take(&mut *commands)
     }
@@ -200,6 +238,10 @@ impl Engine {
     fn fail(&self, failure: Failure) {
         log::broken(&format!("rank {} of {}: {}", self.rank, self.size, failure.text));
         let code = if failure.code == Code::Success { Code::InternalError } else { failure.code };
-        lock(&self.shared.failure).get_or_insert(Failure { code, ..failure });
+        lock(&self.shared.failure).get_or_insert(Failure { code, ..failure.clone() });
+        if failure.code != Code::RemoteError {
+            // The others would wait for this rank.
+            self.meeting.give_up(self.rank, &failure.text);
+        }
     }
 }
