@@ -12,10 +12,10 @@ use crate::connect::{self, Target};
 use crate::error::{Error, Failure, Result};
 use crate::hub::{self, Hub};
 use crate::id::UniqueId;
-use crate::interfaces;
+use crate::interfaces::{self, Address};
 use crate::join::{self, FIRST_CONTEXT, Joining};
 use crate::mailbox::Mailbox;
-use crate::tree::{Stop, Tree};
+use crate::tree::{self, Stop, Tree};
 use crate::watch;
 use crate::wire::{self, Member, Operation, Reply, Request};
 
@@ -165,6 +165,11 @@ impl Bootstrap {
             Some(member) => member.who().to_string(),
             None => format!("rank {rank}, which is not in the group"),
         }
+    }
+
+    /// Where others reach this rank, in the order in which they try it.
+    pub fn addresses(&self) -> &[Address] {
+        &self.group.door.member.addresses
     }
 
     /// Sockets that this rank holds for the group: at most 18, 9 with one unique id.
@@ -362,6 +367,15 @@ impl Bootstrap {
     /// Leaves the group in good order, as at the end of its use: the others are told that it is no failure.
     pub fn leave(&self) {
         self.group.lock_tree().leave();
+    }
+
+    /// Tells the others that this rank can't go on, in words; the group has failed then.
+    pub fn give_up(&self, reason: String) {
+        // Whoever holds the lock is in a call, which ends by an abort.
+        let Ok(mut tree) = self.group.tree.try_lock() else { return self.abort() };
+        if self.group.usable().is_ok() {
+            self.group.fail(tree::noticed(Vec::new(), reason), &mut tree);
+        }
     }
 
     /// Ends every call of this group in this process, from any thread, and tells the others.

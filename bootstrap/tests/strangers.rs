@@ -36,7 +36,7 @@ fn job(id: &UniqueId) {
     std::thread::scope(|scope| {
         for rank in 0..6 {
             scope.spawn(move || {
-                let group = Bootstrap::join(&[id.clone()], rank, 6, config).unwrap();
+                let group = Bootstrap::join(std::slice::from_ref(id), rank, 6, config).unwrap();
                 let all = group.allgather(&[rank as u8]).unwrap();
                 assert_eq!(all, (0..6).map(|rank| vec![rank]).collect::<Vec<_>>());
                 group.barrier().unwrap();

@@ -85,6 +85,23 @@ impl LaneState {
             Order::FromHost => self.from_host,
         }
     }
+
+    /// Gives back what is kept for later, as [`Gpus::trim`] has it.
+    fn give_kept_back(&mut self, driver: &dyn Driver) {
+        let (context, is_own) = (self.context, self.marks.is_some());
+        for (address, len_bytes) in self.pinned.drain() {
+            match is_own {
+                true => spare::put(context, true, address, len_bytes),
+                false => driver.free_pinned(context, address),
+            }
+        }
+        for (address, len_bytes) in self.device.drain() {
+            match is_own {
+                true => spare::put(context, false, address, len_bytes),
+                false => driver.free(context, address),
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -594,6 +611,17 @@ impl Gpus {
         }
     }
 
+    /// Gives all blocks back that nothing uses: to the drivers, and those of contexts of the library's own to whoever else in
+    /// the process wants some.
+    pub fn trim(&mut self) {
+        let mut given_back = 0;
+        for state in &mut self.lanes {
+            given_back += state.device.kept_bytes();
+            state.give_kept_back(&*self.drivers[state.driver]);
+        }
+        self.device_bytes.fetch_sub(given_back, Ordering::Relaxed);
+    }
+
     /// What another process of this host needs to reach a device region: `None` where its memory can't be shared.
     ///
     /// # Errors
@@ -726,21 +754,17 @@ impl Drop for Gpus {
             for ring in state.rings.drain(..) {
                 ring.unpin(&**driver, state.context);
             }
-            let (pinned, device) = (state.pinned.drain(), state.device.drain());
             if let Some(marks) = &mut state.marks {
                 let streams = [state.stream, state.to_host, state.from_host];
-                // What is still written to is lost.
-                if !marks.wait(&**driver, state.context, streams) {
-                    continue;
+                if marks.wait(&**driver, state.context, streams) {
+                    marks.give_back(state.context);
+                } else {
+                    // What is still written to is lost.
+                    drop((state.pinned.drain(), state.device.drain()));
                 }
-                marks.give_back(state.context);
-                pinned.for_each(|(address, len)| spare::put(state.context, true, address, len));
-                device.for_each(|(address, len)| spare::put(state.context, false, address, len));
-                continue;
             }
-            pinned.for_each(|(address, _)| driver.free_pinned(state.context, address));
-            device.for_each(|(address, _)| driver.free(state.context, address));
         }
+        self.trim();
     }
 }
 

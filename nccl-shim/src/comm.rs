@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(crate) struct Comm {
     pub(crate) nonblocking: bool,
     /// No more work is taken.
     pub(crate) finalized: AtomicBool,
+    /// Its memory has been given back, and it takes no work until it is resumed.
+    pub(crate) suspended: AtomicBool,
     /// What was under way has been given up on purpose, and no more work is taken.
     pub(crate) revoked: AtomicBool,
     /// The program does not want it any more, which may still be made.
@@ -185,6 +188,15 @@ impl Live {
         self.shared.failure().or_else(of_ranks)
     }
 
+    /// Gives memory back that is only kept for later; returns when that is done.
+    pub(crate) fn trim(&self) {
+        let (done, waiting) = std::sync::mpsc::channel();
+        self.shared.tell(Command::Trim(done));
+        while waiting.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout)
+            && !self.shared.abort.load(Ordering::Acquire)
+        {}
+    }
+
     /// Whether all tasks have ended.
     pub(crate) fn is_idle(&self) -> bool {
         lock(&self.queue).last == self.shared.ended.load(Ordering::Acquire)
@@ -269,6 +281,7 @@ impl Comm {
             made: OnceLock::new(),
             nonblocking,
             finalized: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
             revoked: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
@@ -299,6 +312,9 @@ impl Comm {
         }
         if let Some(failure) = live.failure() {
             return Err(failure);
+        }
+        if self.suspended.load(Ordering::Acquire) {
+            return Err(Failure::usage("the communicator is suspended: call ncclCommResume"));
         }
         if live.shared.abort.load(Ordering::Acquire) || self.finalized.load(Ordering::Acquire) {
             return Err(Failure::usage("the communicator has been finalized or aborted"));

@@ -73,6 +73,7 @@ pub fn refuse_for(name: &'static str, comm: CommHandle, text: &'static str) -> c
 /// | `without` | the text | the vendor's function, where its library is in use |
 /// | `plain` | the body, of any type | the same |
 /// | `asked` | the body, which refuses | the body, which asks the vendor's library |
+/// | `answered` | the body, which answers | the same |
 #[macro_export]
 #[allow(clippy::crate_in_macro_def)]
 macro_rules! entries {
@@ -135,6 +136,7 @@ macro_rules! entries {
         without { $(fn $without:ident ($($warg:ident: $wtype:ty),* $(,)?) = $wtext:expr;)* }
         plain { $(fn $plain:ident ($($parg:ident: $ptype:ty),* $(,)?) -> $presult:ty $pbody:block)* }
         $(asked { $(fn $asked:ident ($($aarg:ident: $atype:ty),* $(,)?) -> $aresult:ty $abody:block)* })?
+        $(answered { $(fn $answered:ident ($($narg:ident: $ntype:ty),* $(,)?) -> $nresult:ty $nbody:block)* })?
     ) => {
         /// The functions of this file.
         pub const FUNCTIONS: &[$crate::entry::Function] = &[
@@ -145,6 +147,7 @@ macro_rules! entries {
             $($crate::entries! { @line $without Refused true },)*
             $($crate::entries! { @line $plain Own false },)*
             $($($crate::entries! { @line $asked Refused true },)*)?
+            $($($crate::entries! { @line $answered Own true },)*)?
         ];
         $($crate::entries! { @exported $own($($oarg: $otype),*) -> std::ffi::c_int,
             $crate::entry::enter(stringify!($own), || $obody) })*
@@ -167,5 +170,6 @@ macro_rules! entries {
         } })*
         $($crate::entries! { @exported $plain($($parg: $ptype),*) -> $presult, $pbody })*
         $($($crate::entries! { @exported $asked($($aarg: $atype),*) -> $aresult, $abody })*)?
+        $($($crate::entries! { @exported $answered($($narg: $ntype),*) -> $nresult, $nbody })*)?
     };
 }

@@ -89,19 +89,26 @@ pub(crate) fn make(making: Making) -> Result<(), Failure> {
 /// # Errors
 /// Of the driver.
 pub(crate) fn add(comm: Arc<Comm>, stream: usize, work: Option<Work>) -> Result<(), Failure> {
-    let Some(work) = work else { return Ok(()) };
+    work.map_or(Ok(()), |work| add_all(comm, stream, vec![work]))
+}
+
+/// The same for several works of one call.
+///
+/// # Errors
+/// Of the driver.
+pub(crate) fn add_all(comm: Arc<Comm>, stream: usize, works: Vec<Work>) -> Result<(), Failure> {
     let now = GROUP.with_borrow_mut(|group| {
         if group.depth == 0 {
-            return Some(Queued { comm, streams: vec![stream], works: vec![work] });
+            return Some(Queued { comm, streams: vec![stream], works });
         }
         match group.queued.iter_mut().find(|queued| Arc::ptr_eq(&queued.comm, &comm)) {
             Some(queued) => {
-                queued.works.push(work);
+                queued.works.extend(works);
                 if !queued.streams.contains(&stream) {
                     queued.streams.push(stream);
                 }
             }
-            None => group.queued.push(Queued { comm, streams: vec![stream], works: vec![work] }),
+            None => group.queued.push(Queued { comm, streams: vec![stream], works }),
         }
         None
     });

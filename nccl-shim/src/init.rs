@@ -207,7 +207,10 @@ impl Seat {
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
         let vendor_id = agree::agree(self.library, rank, &cards, |own| met.gather(own))?;
         let Some(id) = vendor_id else {
-            return Ok(Joined::Own(Box::new(start(self, rank, &cards, met)?)));
+            let started = start(self, rank, &cards, met.clone());
+            // The others would wait for this rank.
+            let started = started.inspect_err(|failure| met.give_up(rank, &failure.text));
+            return Ok(Joined::Own(Box::new(started?)));
         };
         // Nobody leaves before all have everything.
         met.part()?;
@@ -280,6 +283,7 @@ pub(crate) fn start(
         declined_in_a_row: 0,
         meeting: meeting.clone(),
         noticed: None,
+        listening: None,
     };
     let thread = std::thread::Builder::new()
         .name(format!("hetccl-{rank}"))

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use hetccl_bootstrap::{self as bootstrap, Bootstrap, Config};
+use hetccl_bootstrap::{self as bootstrap, Bootstrap, Config, Filter};
 
 use crate::abi::{Code, UniqueId};
+use crate::log::{self, Level};
 use crate::{Failure, settings};
 
 /// How long a rank tries to connect to another for messages.
@@ -127,7 +128,20 @@ pub(crate) fn meet(
     let ids = ids.iter().map(|id| bootstrap::UniqueId::from_bytes(&id.bytes));
     let ids = ids.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let (rank, size) = (rank as u32, size as u32);
-    let group = Bootstrap::join_unless(&ids, rank, size, &config()?, abandoned).map_err(failed)?;
+    let config = config()?;
+    let group = Bootstrap::join_unless(&ids, rank, size, &config, abandoned).map_err(failed)?;
+    let addresses: Vec<String> = group
+        .addresses()
+        .iter()
+        .map(|address| format!("{} {}", address.interface, address.ip))
+        .collect();
+    let chosen = match config.interfaces == Filter::default() {
+        true => "NCCL_SOCKET_IFNAME is not set".to_owned(),
+        false => config.interfaces.to_string(),
+    };
+    let text =
+        format!("rank {rank} of {size}: others reach it by {} ({chosen})", addresses.join(", "));
+    log::line(Level::Info, &text);
     Ok(Meeting::of(group))
 }
 
@@ -220,6 +234,13 @@ impl Meeting {
     pub(crate) fn leave(&self) {
         if let Some(met) = &self.0 {
             met.group.leave();
+        }
+    }
+
+    /// Tells the others that this rank has failed, and why: they would wait for it.
+    pub(crate) fn give_up(&self, rank: usize, why: &str) {
+        if let Some(met) = &self.0 {
+            met.group.give_up(format!("{} has failed: {why}", self.describe(rank)));
         }
     }
 

@@ -14,7 +14,37 @@ use crate::reducer;
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Collective(CollectiveWork),
-    Message { direction: Direction, peer: usize, address: usize, len_bytes: usize },
+    Message {
+        direction: Direction,
+        peer: usize,
+        address: usize,
+        len_bytes: usize,
+    },
+    Put(PutWork),
+    /// Waits for so many of a signal.
+    Signals(Signal, u64),
+}
+
+/// A put into another rank's window, or, without bytes, only a signal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PutWork {
+    pub(crate) peer: usize,
+    pub(crate) address: usize,
+    pub(crate) len_bytes: usize,
+    /// The window's number, the same on all ranks.
+    pub(crate) window: usize,
+    pub(crate) offset_bytes: usize,
+    /// What the other rank counts when the bytes are there; its `peer` is of no meaning here.
+    pub(crate) signal: Signal,
+}
+
+/// One of the counters that a rank has of puts and signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Signal {
+    /// Who puts or signals.
+    pub(crate) peer: usize,
+    pub(crate) index: u32,
+    pub(crate) context: u32,
 }
 
 /// A collective as NCCL says it.
@@ -100,6 +130,13 @@ impl Work {
                     work.count,
                     work.element.name()
                 )
+            }
+            Work::Put(PutWork { peer, len_bytes: 0, .. }) => format!("signal to rank {peer}"),
+            Work::Put(PutWork { peer, len_bytes, window, .. }) => {
+                format!("put of {len_bytes} bytes into window {window} of rank {peer}")
+            }
+            Work::Signals(Signal { peer, index, .. }, count) => {
+                format!("wait for {count} of signal {index} of rank {peer}")
             }
             Work::Message { direction: Direction::Send, peer, len_bytes, .. } => {
                 format!("send of {len_bytes} bytes to rank {peer}")

@@ -7,12 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int ncclCommInitRankScalable(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *);
-int ncclCommResume(ncclComm_t);
-int ncclCommWindowDeregister(ncclComm_t, void *);
-int ncclWinGetUserPtr(ncclComm_t, void *, void **);
-int ncclPutSignal(const void *, size_t, int, int, void *, size_t, int, int, unsigned, ncclComm_t, stream_t);
-
 #define CALL(call)                                                                                                     \
     do {                                                                                                               \
         fflush(stdout);                                                                                                \

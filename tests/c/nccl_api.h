@@ -40,6 +40,10 @@ typedef struct {
     unsigned long long hash, later[16];
 } ncclCommProperties_t;
 
+typedef struct {
+    int count, peer, signal, context;
+} ncclWaitSignalDesc_t;
+
 enum { ncclSuccess, ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError, ncclInProgress };
 enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg };
 enum { ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes };
@@ -60,7 +64,19 @@ int ncclCommCuDevice(ncclComm_t, int *);
 int ncclCommUserRank(ncclComm_t, int *);
 int ncclCommRegister(ncclComm_t, void *, size_t, void **);
 int ncclCommDeregister(ncclComm_t, void *);
+int ncclCommInitRankScalable(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *);
+int ncclCommResume(ncclComm_t);
+typedef struct {
+    int ranks, rank, stride;
+} ncclTeam_t;
+ncclTeam_t ncclTeamWorld(ncclComm_t);
+ncclTeam_t ncclTeamLsa(ncclComm_t);
+int ncclTeamRankToWorld(ncclComm_t, ncclTeam_t, int);
 int ncclCommWindowRegister(ncclComm_t, void *, size_t, void **, int);
+int ncclCommWindowDeregister(ncclComm_t, void *);
+int ncclWinGetUserPtr(ncclComm_t, void *, void **);
+int ncclPutSignal(const void *, size_t, int, int, void *, size_t, int, int, unsigned, ncclComm_t, stream_t);
+int ncclWaitSignal(int, ncclWaitSignalDesc_t *, ncclComm_t, stream_t);
 int ncclMemAlloc(void **, size_t);
 int ncclMemFree(void *);
 const char *ncclGetErrorString(int);

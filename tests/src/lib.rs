@@ -1,6 +1,7 @@
 //! What the suites that run MPI programs share.
 #![forbid(unsafe_code)]
 
+pub mod hosts;
 pub mod nccl;
 
 use std::path::{Path, PathBuf};

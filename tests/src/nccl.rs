@@ -83,7 +83,7 @@ pub fn job_file() -> String {
 
 /// Removes the files of a job.
 pub fn remove_job(file: &str) {
-    for name in ["", ".id", ".id2", ".id3", ".end"] {
+    for name in ["", ".id", ".id2", ".end", ".grow", ".roots"] {
         let _ = std::fs::remove_file(format!("{file}{name}"));
     }
 }

@@ -85,6 +85,35 @@ fn many_ranks_in_one_thread() {
     one_thread("rocm", 3, 100);
 }
 
+/// A smaller program of one process a rank.
+fn communicators(vendors: &[&str], count: usize) {
+    let file = nccl::job_file();
+    let start = |(rank, vendor): (usize, &&str)| {
+        let mut start = nccl::on_emulated("nccl_comms", vendor, Some(LIMIT));
+        let numbers = [rank, vendors.len()].map(|number| number.to_string());
+        start.arg("rank").args(numbers).args([&file, &count.to_string()]);
+        start.spawn().expect("the program was compiled")
+    };
+    let ranks: Vec<_> = vendors.iter().enumerate().map(start).collect();
+    let mut sum = 0;
+    for (rank, child) in ranks.into_iter().enumerate() {
+        let output = child.wait_with_output().expect("the rank runs");
+        let held = nccl::held(&format!("rank {rank} of {vendors:?}, count {count}"), &output);
+        assert!(held > 35, "{vendors:?}: only {held} checks");
+        sum += held;
+    }
+    nccl::remove_job(&file);
+    println!("communicators of {vendors:?}, count {count}: {sum} checks held");
+}
+
+#[test]
+fn windows_and_communicators_out_of_others() {
+    communicators(&["cuda"], 1000);
+    communicators(&["cuda"; 3], 1000);
+    communicators(&["rocm"; 2], 40_000);
+    communicators(&["cuda", "rocm", "cuda", "rocm"], 40_000);
+}
+
 #[test]
 fn exports_are_those_of_the_lists() {
     let list = |name: &str| -> BTreeSet<String> {

@@ -39,7 +39,10 @@ impl Refusals {
             told.untold += 1;
             return;
         }
-        let whose = from.map_or_else(|| "an unknown address".into(), |from| from.to_string());
+        let whose = from.map_or_else(
+            || "an unknown address".into(),
+            |from| SocketAddr::new(from.ip().to_canonical(), from.port()).to_string(),
+        );
         let more = match told.untold {
             0 => String::new(),
             more => format!(" (and {more} others before it)"),

@@ -17,6 +17,10 @@ use crate::wire::{self, Reply, Request, Secret};
 /// An id of NCCL_COMM_ID that has failed goes on explaining itself for this long.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// So many are accepted before those that are there have their turn.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// How long a rank of a job may take for its request, which may be a long message.
+const REQUEST: Duration = Duration::from_secs(60);
 /// So much is read from one connection before the others have their turn.
 const PIECES_AT_ONCE: usize = 16;
 
@@ -79,11 +83,15 @@ impl Server {
             self.connections.retain(|connection| match connection.phase {
                 Phase::Over => false,
                 Phase::First(..) => true,
-                _ if now.duration_since(connection.since) < HANDSHAKE => true,
                 _ => {
-                    let seconds = HANDSHAKE.as_secs();
-                    connection.refuse(state, &format!("it did not say its words in {seconds} s"));
-                    false
+                    let limit = if connection.is_stranger() { HANDSHAKE } else { REQUEST };
+                    let in_time = now.duration_since(connection.since) < limit;
+                    if !in_time {
+                        let seconds = limit.as_secs();
+                        let why = format!("it did not say its words in {seconds} s");
+                        connection.refuse(state, &why);
+                    }
+                    in_time
                 }
             });
             if ready[0] {
@@ -123,7 +131,10 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while self.make_room() {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            if !self.make_room() {
+                return;
+            }
             match self.listener.accept() {
                 Ok((stream, from)) => {
                     let usable =

@@ -126,11 +126,11 @@ pub unsafe fn check_config(config: *const CollConfig) -> Result<(), Failure> {
 }
 
 /// Lets an open group know of a failure.
-fn noted(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn noted(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     body().inspect_err(group::note)
 }
 
-fn rank(number: c_int, size: usize, what: &str) -> Result<usize, Failure> {
+pub(super) fn rank(number: c_int, size: usize, what: &str) -> Result<usize, Failure> {
     let found = usize::try_from(number).ok().filter(|&rank| rank < size);
     found.ok_or_else(|| {
         Failure::argument(format!("{what} is {number}; ranks go from 0 to {}", size - 1))

@@ -350,7 +350,7 @@ pub unsafe fn properties(handle: CommHandle, place: *mut Properties) -> Result<(
         multimem: false,
         network: 0,
         lsa_teams: 0,
-        one_sided: false,
+        one_sided: true,
     };
     // SAFETY: as above.
     unsafe { place.write(properties) };

@@ -82,6 +82,37 @@ pub fn free(library: Library, memory: *mut c_void) -> Result<c_int, Failure> {
     Ok(done(()))
 }
 
+/// `NCCL_SUSPEND_MEM`: device memory is given back.
+const SUSPEND_MEMORY: c_int = 1;
+
+/// Gives the communicator's memory back until it is resumed. Nothing may be under way.
+pub fn suspend(handle: CommHandle, flags: c_int) -> Result<(), Failure> {
+    let comm = comm::find(handle)?;
+    let live = comm.working()?;
+    if flags != SUSPEND_MEMORY {
+        return Err(Failure::argument(format!(
+            "the flags of a suspension are {flags}; possible: 1 (NCCL_SUSPEND_MEM)"
+        )));
+    }
+    if !live.is_idle() {
+        return Err(Failure::usage(
+            "work of the communicator is under way: synchronize its streams before it is suspended",
+        ));
+    }
+    comm.suspended.store(true, Ordering::Release);
+    live.trim();
+    Ok(())
+}
+
+pub fn resume(handle: CommHandle) -> Result<(), Failure> {
+    let comm = comm::find(handle)?;
+    comm.live()?;
+    match comm.suspended.swap(false, Ordering::AcqRel) {
+        true => Ok(()),
+        false => Err(Failure::usage("the communicator is not suspended")),
+    }
+}
+
 pub unsafe fn memory_statistics(
     handle: CommHandle,
     which: c_int,
@@ -90,12 +121,14 @@ pub unsafe fn memory_statistics(
     let comm = comm::find(handle)?;
     let all = comm.live()?.device_bytes.load(Ordering::Relaxed) as u64;
     match which {
-        // Memory that could be suspended, and whether it is.
+        // Memory that can be suspended, and all: the same, since all of it is kept for later use only.
         // SAFETY: the caller's promise.
-        0 | 1 => unsafe { put(place, "the statistic", 0) },
-        // Memory that could not, and all.
+        0 | 3 => unsafe { put(place, "the statistic", all) },
         // SAFETY: the caller's promise.
-        2 | 3 => unsafe { put(place, "the statistic", all) },
+        1 => unsafe { put(place, "the statistic", comm.suspended.load(Ordering::Acquire).into()) },
+        // Memory that can't be.
+        // SAFETY: the caller's promise.
+        2 => unsafe { put(place, "the statistic", 0) },
         _ => Err(Failure::argument(format!("{which} is no statistic; they go from 0 to 3"))),
     }
 }

@@ -4,6 +4,8 @@ pub mod collective;
 pub mod communicator;
 pub mod memory;
 pub mod parts;
+pub mod team;
+pub mod window;
 
 use std::ffi::c_int;
 

@@ -1,12 +1,13 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
+mod one_sided;
 mod replay;
 mod task;
 mod trouble;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use hetccl_runtime::gpu::{CaptureMode, Context, LoadedKernels};
@@ -20,6 +21,7 @@ use crate::mesh::Link;
 use crate::operation::Work;
 use crate::order::Words;
 
+pub(crate) use one_sided::{Listening, Window, Windows};
 pub(crate) use replay::Recorded;
 use replay::Replays;
 use task::{End, Running};
@@ -27,6 +29,8 @@ use task::{End, Running};
 /// How long a thread that waits looks again and again before it sleeps between looks.
 const EAGER: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(50);
+/// How long a thread without tasks sleeps that others may put something into the windows of.
+const LISTENING_PAUSE: Duration = Duration::from_millis(1);
 
 /// Work of one call or group.
 #[derive(Debug)]
@@ -47,6 +51,10 @@ pub(crate) enum Command {
     Launched(u64),
     /// The graph with this number is no longer there.
     Gone(u64),
+    /// Others may put something into this rank's windows from now on.
+    Listen,
+    /// Give unused memory back, and say so.
+    Trim(mpsc::Sender<()>),
     /// End when all tasks have.
     Close,
 }
@@ -62,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) ended: AtomicU32,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
+    windows: Mutex<Windows>,
     pub(crate) words: Words,
     /// The context that the engine works in.
     pub(crate) context: Context,
@@ -77,6 +86,7 @@ impl Shared {
             abort: AtomicBool::new(false),
             ended: AtomicU32::new(words.first),
             failure: Mutex::new(None),
+            windows: Mutex::default(),
             words,
             context,
             kernels,
@@ -93,6 +103,11 @@ impl Shared {
         self.abort.store(true, Ordering::Release);
         let _commands = lock(&self.commands);
         self.wake.notify_one();
+    }
+
+    /// The rank's windows, by number.
+    pub(crate) fn windows(&self) -> MutexGuard<'_, Windows> {
+        lock(&self.windows)
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
@@ -118,6 +133,7 @@ pub(crate) struct Engine {
     pub(crate) meeting: Meeting,
     /// When it was noticed that the meeting is over, while a task still runs.
     pub(crate) noticed: Option<Instant>,
+    pub(crate) listening: Option<Box<Listening>>,
 }
 
 impl Engine {
@@ -150,10 +166,17 @@ impl Engine {
                     Command::Recorded(recorded) => replays.record(recorded),
                     Command::Launched(graph) => replays.launched(graph),
                     Command::Gone(graph) => replays.gone(graph),
+                    Command::Listen => self.listen(),
+                    Command::Trim(done) => {
+                        self.process.gpus().trim();
+                        // The asker may have gone.
+                        let _ = done.send(());
+                    }
                     Command::Close => closing = true,
                 }
             }
             moved |= self.link.as_ref().is_some_and(Link::progress);
+            moved |= self.take_puts();
             if self.shared.failure().is_some() {
                 // What the tasks would have done is not there, which the next call and the asynchronous error say; a stream
                 // that waits for ever would say nothing.
@@ -176,7 +199,10 @@ impl Engine {
                         moved = true;
                     }
                     Err(failure) => {
-                        self.fail(failure);
+                        // What an abort ends is no failure.
+                        if !self.shared.abort.load(Ordering::Acquire) {
+                            self.fail(failure);
+                        }
                         if let Some(task) = running.take() {
                             let end = task.end;
                             self.give_up(task);
@@ -199,14 +225,29 @@ impl Engine {
         if let Some(task) = running.take() {
             self.give_up(task);
         }
+        self.stop_listening();
+    }
+
+    /// Takes in what others have put into this rank's windows; whether anything has come.
+    fn take_puts(&mut self) -> bool {
+        self.serve_puts().unwrap_or_else(|failure| {
+            self.fail(failure);
+            self.stop_listening();
+            true
+        })
     }
 
     /// What has been said since the last time; waits for something where there is nothing to do.
     fn commands(&self, idle: bool) -> VecDeque<Command> {
         let mut commands = lock(&self.shared.commands);
         while idle && commands.is_empty() && !self.shared.abort.load(Ordering::Acquire) {
-            commands =
-                self.shared.wake.wait(commands).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let wake = &self.shared.wake;
+            if self.listening.is_some() {
+                let waited = wake.wait_timeout(commands, LISTENING_PAUSE);
+                commands = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                break;
+            }
+            commands = wake.wait(commands).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         std::mem::take(&mut *commands)
     }
@@ -233,6 +274,10 @@ impl Engine {
     fn fail(&self, failure: Failure) {
         log::broken(&format!("rank {} of {}: {}", self.rank, self.size, failure.text));
         let code = if failure.code == Code::Success { Code::InternalError } else { failure.code };
-        lock(&self.shared.failure).get_or_insert(Failure { code, ..failure });
+        lock(&self.shared.failure).get_or_insert(Failure { code, ..failure.clone() });
+        if failure.code != Code::RemoteError {
+            // The others would wait for this rank.
+            self.meeting.give_up(self.rank, &failure.text);
+        }
     }
 }

@@ -7,7 +7,7 @@ use hetccl_runtime::{Direction, Mode, Operation, Request};
 use super::replay::CallInGraph;
 use super::{Engine, Task};
 use crate::Failure;
-use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Work};
+use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Signal, Work};
 
 /// Rank 0 is asked for averages until it has declined so many in a row, which all ranks know.
 const PATIENCE: u32 = 3;
@@ -32,15 +32,24 @@ pub(crate) struct Running {
 
 /// One of its works.
 #[derive(Debug)]
-enum Part {
+pub(super) enum Part {
     Message(Handle),
+    /// A put into another rank's window. The notice stays where it is until it has been sent.
+    Put {
+        handles: Vec<Handle>,
+        _notice: Box<[u8; 64]>,
+    },
+    /// A put into this rank's own window, and the signal that ends it.
+    OwnPut(Option<Handle>, Signal),
+    /// So many signals are waited for.
+    Signals(Signal, u64),
     /// A copy from this rank to itself, or beside a collective.
     Device(Handle),
     Collective(Box<Collective>),
 }
 
 #[derive(Debug)]
-struct Collective {
+pub(super) struct Collective {
     prepared: Prepared,
     datatype: crate::abi::Element,
     block: Option<Block>,
@@ -96,6 +105,16 @@ impl Engine {
                 Part::Message(handle) => {
                     self.process.test_message(&mut self.communicator, *handle)?
                 }
+                Part::Put { handles, .. } => {
+                    while let Some(&handle) = handles.last()
+                        && self.process.test_message(&mut self.communicator, handle)?
+                    {
+                        handles.pop();
+                    }
+                    handles.is_empty()
+                }
+                Part::OwnPut(handle, signal) => self.advance_own_put(*handle, *signal)?,
+                Part::Signals(signal, count) => self.take_signals(*signal, *count)?,
                 Part::Device(handle) => self.process.gpus().test(*handle)?,
                 Part::Collective(collective) => self.advance_collective(collective)?,
             };
@@ -115,7 +134,12 @@ impl Engine {
                 Part::Message(handle) => {
                     self.process.cancel_message(&mut self.communicator, handle)
                 }
-                Part::Device(_) => {}
+                Part::Put { handles, .. } => {
+                    for handle in handles {
+                        self.process.cancel_message(&mut self.communicator, handle);
+                    }
+                }
+                Part::Device(_) | Part::OwnPut(..) | Part::Signals(..) => {}
                 Part::Collective(mut collective) => {
                     if let Some(operation) = &mut collective.operation {
                         self.process.cancel(&mut self.communicator, operation);
@@ -154,6 +178,11 @@ impl Engine {
                         task.parts.push(Part::Message(handle));
                     }
                 }
+                Work::Put(ref work) => self.start_put(work, &mut task.parts)?,
+                Work::Signals(signal, count) => {
+                    self.listen();
+                    task.parts.push(Part::Signals(signal, count));
+                }
                 Work::Collective(ref work) => {
                     let collective = self.begin_collective(work, &mut task.parts)?;
                     task.parts.push(Part::Collective(Box::new(collective)));
@@ -181,7 +210,7 @@ impl Engine {
     }
 
     /// A copy on this rank.
-    fn copy(&mut self, from: Region, into: Region) -> Result<Option<Part>, Failure> {
+    pub(super) fn copy(&mut self, from: Region, into: Region) -> Result<Option<Part>, Failure> {
         if from.len_bytes == 0 || from.address == into.address {
             return Ok(None);
         }

@@ -3,10 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::{CollConfig, CommHandle, StreamHandle, WaitDescription};
-use crate::api::collective;
-
-/// What is said of functions on windows.
-const WINDOWS: &str = "hetccl's communicators have no windows, so nothing can be put into one: use ncclSend and ncclRecv";
+use crate::api::{collective, window};
 
 crate::entries! {
     own {}
@@ -99,12 +96,18 @@ crate::entries! {
             unsafe { collective::check_config(config)? };
             collective::scatter(send, recv, count, datatype, root, comm, stream)
         }
+        fn ncclPutSignal(buffer: *const c_void, count: usize, datatype: c_int, peer: c_int, window: *mut c_void, offset: usize, signal: c_int, context: c_int, flags: u32, comm: CommHandle, stream: StreamHandle) by comm {
+            window::put_signal(buffer, count, datatype, peer, window, offset, signal, context, flags, comm, stream)
+        }
+        fn ncclSignal(peer: c_int, signal: c_int, context: c_int, flags: u32, comm: CommHandle, stream: StreamHandle) by comm {
+            window::signal(peer, signal, context, flags, comm, stream)
+        }
+        fn ncclWaitSignal(len: c_int, descriptions: *mut WaitDescription, comm: CommHandle, stream: StreamHandle) by comm {
+            // SAFETY: the caller's array has so many entries, as NCCL's documentation asks.
+            unsafe { window::wait_signals(len, descriptions, comm, stream) }
+        }
     }
-    refused {
-        fn ncclPutSignal(buffer: *const c_void, count: usize, datatype: c_int, peer: c_int, window: *mut c_void, offset: usize, signal: c_int, context: c_int, flags: u32, comm: CommHandle, stream: StreamHandle) by comm = WINDOWS;
-        fn ncclSignal(peer: c_int, signal: c_int, context: c_int, flags: u32, comm: CommHandle, stream: StreamHandle) by comm = WINDOWS;
-        fn ncclWaitSignal(len: c_int, descriptions: *mut WaitDescription, comm: CommHandle, stream: StreamHandle) by comm = WINDOWS;
-    }
+    refused {}
     without {
         fn ncclGroupSimulateEnd(info: *mut c_void) =
             "hetccl does not estimate how long a group takes: end it with ncclGroupEnd and measure";

@@ -3,10 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::{CommHandle, Config, Properties, UniqueId};
-use crate::api::{communicator as comm_api, memory, parts};
-
-const WINDOWS: &str = "hetccl's communicators have no windows: use ncclCommRegister for buffers that are used often, and \
-    ncclSend and ncclRecv in the place of one-sided calls";
+use crate::api::{communicator as comm_api, memory, parts, window as windows};
 
 // SAFETY of the calls below: the caller's pointers are what NCCL's documentation asks for.
 crate::entries! {
@@ -96,6 +93,23 @@ crate::entries! {
         fn ncclCommDeregister(comm: CommHandle, handle: *mut c_void) by comm {
             memory::deregister(comm, handle)
         }
+        fn ncclCommWindowRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, window: *mut *mut c_void, flags: c_int) by comm {
+            // SAFETY: see above.
+            unsafe { windows::register(comm, buffer, bytes, window, flags) }
+        }
+        fn ncclCommWindowDeregister(comm: CommHandle, window: *mut c_void) by comm {
+            windows::deregister(comm, window)
+        }
+        fn ncclWinGetUserPtr(comm: CommHandle, window: *mut c_void, pointer: *mut *mut c_void) by comm {
+            // SAFETY: see above.
+            unsafe { windows::user_pointer(comm, window, pointer) }
+        }
+        fn ncclCommSuspend(comm: CommHandle, flags: c_int) by comm {
+            memory::suspend(comm, flags)
+        }
+        fn ncclCommResume(comm: CommHandle) by comm {
+            memory::resume(comm)
+        }
         fn ncclCommGetAsyncError(comm: CommHandle, error: *mut c_int) by comm {
             // SAFETY: see above.
             unsafe { comm_api::async_error(comm, error) }
@@ -109,14 +123,7 @@ crate::entries! {
             unsafe { comm_api::properties(comm, properties) }
         }
     }
-    refused {
-        fn ncclCommSuspend(comm: CommHandle, flags: c_int) by comm =
-            "hetccl's communicators keep next to no device memory and can't be suspended: destroy it, and make it again when needed";
-        fn ncclCommResume(comm: CommHandle) by comm = "the communicator is not suspended: hetccl's can't be";
-        fn ncclCommWindowRegister(comm: CommHandle, buffer: *mut c_void, bytes: usize, window: *mut *mut c_void, flags: c_int) by comm = WINDOWS;
-        fn ncclCommWindowDeregister(comm: CommHandle, window: *mut c_void) by comm = WINDOWS;
-        fn ncclWinGetUserPtr(comm: CommHandle, window: *mut c_void, pointer: *mut *mut c_void) by comm = WINDOWS;
-    }
+    refused {}
     without {
         fn ncclSetEncryption(config: *const c_void) =
             "hetccl does not encrypt what ranks tell each other: use a network that does, or the vendor's library";

@@ -1,33 +1,44 @@
 //! What is compiled into kernels by NCCL's headers: its memory layout is NCCL's own, so none of it can be had for hetccl's
-//! communicators. Those of the vendor's library have all of it.
+//! communicators, but for teams, which are numbers. Those of the vendor's library have all of it.
 
 use std::ffi::{c_int, c_void};
 
 use crate::abi::CommHandle;
+use crate::api::team::{self, NO_TEAM, Team};
 use crate::entry::refuse;
 
 const DEVICE: &str = "kernels that communicate are compiled for NCCL's own memory layout, which hetccl's communicators do not \
     have: use the collectives of the host, or ranks of one vendor with a GPU each and HETCCL_DELEGATE=1";
 
-/// `ncclTeam_t`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Team {
-    ranks: i32,
-    rank: i32,
-    stride: i32,
-}
-
 /// The team of nobody, with the reason as last error.
 fn no_team(name: &'static str) -> Team {
     refuse(name, DEVICE);
-    Team { ranks: 0, rank: -1, stride: 0 }
+    NO_TEAM
 }
 
 /// The rank of nobody, with the reason as last error.
 fn no_rank(name: &'static str) -> i32 {
     refuse(name, DEVICE);
     -1
+}
+
+/// The vendor's answer for its communicators, hetccl's for others: `$own`, a `Result`, or `$none` with a text.
+macro_rules! answer {
+    ($name:ident ($comm:ident $(, $arg:ident: $type:ty)*) -> $result:ty, $none:expr, $own:expr) => {{
+        let handle = $comm;
+        let vendor = crate::delegate::vendor_comm(handle);
+        let answer = vendor.and_then(
+            |$comm| crate::entries! { @vendors $name ($comm: CommHandle $(, $arg: $type)*) -> $result },
+        );
+        answer.unwrap_or_else(|| {
+            let mut own = $none;
+            crate::entry::enter(stringify!($name), || {
+                own = $own(handle)?;
+                Ok(())
+            });
+            own
+        })
+    }};
 }
 
 /// The vendor's answer for its communicators, `$none` for others.
@@ -69,16 +80,24 @@ crate::entries! {
             let answer = crate::entries! { @vendors ncclLLA2ACalcSlots (most: c_int, most_bytes: c_int) -> c_int };
             answer.unwrap_or_else(|| no_rank("ncclLLA2ACalcSlots"))
         }
-        fn ncclTeamWorld(comm: CommHandle) -> Team { ask!(ncclTeamWorld(comm) -> Team, no_team) }
-        fn ncclTeamLsa(comm: CommHandle) -> Team { ask!(ncclTeamLsa(comm) -> Team, no_team) }
-        fn ncclTeamRail(comm: CommHandle) -> Team { ask!(ncclTeamRail(comm) -> Team, no_team) }
         fn ncclTeamCft(comm: CommHandle, mode: c_int) -> Team { ask!(ncclTeamCft(comm, mode: c_int) -> Team, no_team) }
         fn ncclTeamCftMultimem(comm: CommHandle) -> Team { ask!(ncclTeamCftMultimem(comm) -> Team, no_team) }
+    }
+    answered {
+        fn ncclTeamWorld(comm: CommHandle) -> Team {
+            answer!(ncclTeamWorld(comm) -> Team, NO_TEAM, team::world)
+        }
+        fn ncclTeamLsa(comm: CommHandle) -> Team {
+            answer!(ncclTeamLsa(comm) -> Team, NO_TEAM, team::alone)
+        }
+        fn ncclTeamRail(comm: CommHandle) -> Team {
+            answer!(ncclTeamRail(comm) -> Team, NO_TEAM, team::world)
+        }
         fn ncclTeamRankToWorld(comm: CommHandle, team: Team, rank: c_int) -> i32 {
-            ask!(ncclTeamRankToWorld(comm, team: Team, rank: c_int) -> i32, no_rank)
+            answer!(ncclTeamRankToWorld(comm, team: Team, rank: c_int) -> i32, -1, |comm| team::to_world(comm, team, rank))
         }
         fn ncclTeamRankToLsa(comm: CommHandle, team: Team, rank: c_int) -> i32 {
-            ask!(ncclTeamRankToLsa(comm, team: Team, rank: c_int) -> i32, no_rank)
+            answer!(ncclTeamRankToLsa(comm, team: Team, rank: c_int) -> i32, -1, |comm| team::to_near(comm, team, rank))
         }
     }
 }
