@@ -116,8 +116,9 @@ fn one_round(
                 _ => next_at.saturating_duration_since(now),
             }),
         );
-        for trial in &mut trials {
-            if let Some(stream) = trial.advance(target)? {
+        for at in 0..trials.len() {
+            if let Some(stream) = trials[at].advance(target)? {
+                trials.into_iter().for_each(|trial| trial.end(target));
                 return Ok(Ok(stream));
             }
         }
@@ -153,6 +154,13 @@ fn wait(trials: &[Trial], at_most: Duration) {
 }
 
 impl Trial {
+    /// Hangs up, but not without a hello: the other side would take it for a stranger's.
+    fn end(self, target: &Target) {
+        if let Progress::Connecting(socket) = self.progress {
+            let _too_late = ask(socket, &target.secret);
+        }
+    }
+
     /// Goes as far as it can without waiting. The connection, when this one has won.
     fn advance(&mut self, target: &Target) -> Result<Option<TcpStream>> {
         let progress = std::mem::replace(&mut self.progress, Progress::Failed(String::new()));
