@@ -101,17 +101,9 @@ fn one_round(
                 None => {}
             }
         }
-        if now >= until {
-            for trial in &mut trials {
-                if !matches!(trial.progress, Progress::Failed(_)) {
-                    trial.progress = Progress::Failed("no answer".into());
-                }
-            }
-            return Ok(Err(trials));
-        }
         wait(
             &trials,
-            SLICE.min(until - now).min(match waiting_addresses.len() {
+            SLICE.min(until.saturating_duration_since(now)).min(match waiting_addresses.len() {
                 0 => SLICE,
                 _ => next_at.saturating_duration_since(now),
             }),
@@ -121,6 +113,14 @@ fn one_round(
                 trials.into_iter().for_each(|trial| trial.end(target));
                 return Ok(Ok(stream));
             }
+        }
+        if now >= until {
+            for trial in &mut trials {
+                if !matches!(trial.progress, Progress::Failed(_)) {
+                    trial.progress = Progress::Failed("no answer".into());
+                }
+            }
+            return Ok(Err(trials));
         }
     }
 }
