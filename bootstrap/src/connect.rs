@@ -101,6 +101,19 @@ fn one_round(
                 None => {}
             }
         }
+        wait(
+            &trials,
+            SLICE.min(until.saturating_duration_since(now)).min(match waiting_addresses.len() {
+                0 => SLICE,
+                _ => next_at.saturating_duration_since(now),
+            }),
+        );
+        for at in 0..trials.len() {
+            if let Some(stream) = trials[at].advance(target)? {
+                trials.into_iter().for_each(|trial| trial.end(target));
+                return Ok(Ok(stream));
+            }
+        }
         if now >= until {
             for trial in &mut trials {
                 if !matches!(trial.progress, Progress::Failed(_)) {
@@ -108,18 +121,6 @@ fn one_round(
                 }
             }
             return Ok(Err(trials));
-        }
-        wait(
-            &trials,
-            SLICE.min(until - now).min(match waiting_addresses.len() {
-                0 => SLICE,
-                _ => next_at.saturating_duration_since(now),
-            }),
-        );
-        for trial in &mut trials {
-            if let Some(stream) = trial.advance(target)? {
-                return Ok(Ok(stream));
-            }
         }
     }
 }
@@ -153,6 +154,13 @@ fn wait(trials: &[Trial], at_most: Duration) {
 }
 
 impl Trial {
+    /// Hangs up, but not without a hello: the other side would take it for a stranger's.
+    fn end(self, target: &Target) {
+        if let Progress::Connecting(socket) = self.progress {
+            let _too_late = ask(socket, &target.secret);
+        }
+    }
+
     /// Goes as far as it can without waiting. The connection, when this one has won.
     fn advance(&mut self, target: &Target) -> Result<Option<TcpStream>> {
         let progress = std::mem::replace(&mut self.progress, Progress::Failed(String::new()));
@@ -304,7 +312,9 @@ mod tests {
                 }
             }
         });
-        let stranger = reach(&here(port), soon(), &AtomicBool::new(false)).unwrap_err().to_string();
+        // The talker is a thread that may have to wait for its turn.
+        let until = Instant::now() + Duration::from_secs(2);
+        let stranger = reach(&here(port), until, &AtomicBool::new(false)).unwrap_err().to_string();
         assert!(stranger.contains("not hetccl"), "{stranger}");
         TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"stop").unwrap();
         talker.join().unwrap();

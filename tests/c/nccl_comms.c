@@ -178,6 +178,13 @@ static int error_of(ncclComm_t of)
     return error;
 }
 
+/* An allreduce that some rank fails in: it is queued, or refused where that rank was quicker. */
+static void failing(float *send, float *recv, size_t len, ncclComm_t of)
+{
+    int code = ncclAllReduce(send, recv, len, ncclFloat32, ncclSum, of, stream);
+    check("a call that fails now or later", ncclSuccess == code || ncclRemoteError == code);
+}
+
 /* One rank's count is another: nobody waits for ever. */
 static void mismatches(void)
 {
@@ -185,7 +192,7 @@ static void mismatches(void)
     ncclComm_t new = duplicate();
     works("before a mismatch", new, size);
     works("all have come to it", comm, size);
-    NCCL(ncclAllReduce(from, into, 0 == rank ? 200 : 100, ncclFloat32, ncclSum, new, stream));
+    failing(from, into, 0 == rank ? 200 : 100, new);
     int error = error_of(new);
     check("a mismatch is an error", ncclInvalidUsage == error || ncclRemoteError == error);
     check("what differs is named", NULL != strstr(ncclGetLastError(new), "bytes"));
@@ -201,7 +208,7 @@ static void frees(void)
     synchronize(new);
     works("all have come to it", comm, size);
     device_free(gone);
-    NCCL(ncclAllReduce(0 == rank ? gone : from, 0 == rank ? gone : into, 1024, ncclFloat32, ncclSum, new, stream));
+    failing(0 == rank ? gone : from, 0 == rank ? gone : into, 1024, new);
     int error = error_of(new);
     nccl("the error of a freed buffer", error, 0 == rank ? ncclUnhandledCudaError : ncclRemoteError);
     if (0 != rank) check("the rank that failed is named", NULL != strstr(ncclGetLastError(new), "rank 0 (process"));
@@ -237,6 +244,26 @@ static void versions(void)
     REFUSED(ncclInvalidArgument, ncclCommInitRankConfig(&new, 1, id, 0, (ncclConfig_t *) &older));
     older.size = 24, older.blocking = 7;
     REFUSED(ncclInvalidArgument, ncclCommInitRankConfig(&new, 1, id, 0, (ncclConfig_t *) &older));
+}
+
+/* The making of a communicator whose other rank does not come is given up; that rank hears of it when it comes. */
+static void abandons(void)
+{
+    ncclComm_t new = NULL, late = NULL;
+    ncclUniqueId id;
+    ncclConfig_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 22809, .blocking = 0};
+    int state = -1;
+    NCCL(ncclGetUniqueId(&id));
+    nccl("a nonblocking call", ncclCommInitRankConfig(&new, 2, id, 0, &config), ncclInProgress);
+    usleep(50000);
+    NCCL(ncclCommGetAsyncError(new, &state));
+    check("it is being made", ncclInProgress == state);
+    double begun = seconds();
+    NCCL(ncclCommAbort(new));
+    check("giving up takes less than a second", seconds() - begun < 1);
+    usleep(200000);
+    nccl("a rank that comes too late", ncclCommInitRank(&late, 2, id, 1), ncclRemoteError);
+    check("it hears why", NULL != strstr(ncclGetLastError(NULL), "rank 0"));
 }
 
 static void revokes(void)
@@ -341,6 +368,7 @@ int main(int argc, char **argv)
     mismatches();
     frees();
     versions();
+    abandons();
     revokes();
     suspends();
     grows();

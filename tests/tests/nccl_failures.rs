@@ -6,7 +6,7 @@ use std::time::Duration;
 use hetccl_tests::nccl;
 use xtask::command;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// After which a stopped rank has failed.
 const PEER_TIMEOUT_SECONDS: f64 = 2.0;
 const VICTIM: usize = 1;

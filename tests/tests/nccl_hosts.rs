@@ -6,7 +6,7 @@ use std::time::Duration;
 use hetccl_tests::hosts::{ADDRESSES, ADDRESSES_V6, Hosts};
 use hetccl_tests::nccl;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the communicators' program with a rank on either host; what they said.
 fn job(hosts: &Hosts, settings: &[(&str, &str)]) -> [String; 2] {

@@ -215,7 +215,8 @@ impl Server {
         if !connection.ended {
             return;
         }
-        if connection.is_stranger() {
+        // Who has several ways to a port says the hello on each, and goes on with the first that answers.
+        if let Phase::Hello = connection.phase {
             connection.refuse(&self.state, "it hung up before it had said who it is");
         }
         let phase = std::mem::replace(&mut connection.phase, Phase::Over);
