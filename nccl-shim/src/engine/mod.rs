@@ -1,6 +1,8 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
+mod collective;
 mod replay;
+mod slices;
 mod task;
 mod trouble;
 
@@ -14,7 +16,7 @@ use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
 use crate::abi::Code;
-use crate::log;
+use crate::log::{self, Level};
 use crate::meeting::Meeting;
 use crate::mesh::Link;
 use crate::operation::Work;
@@ -113,7 +115,7 @@ pub(crate) struct Engine {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) messages: MessageCounts,
-    /// Averages that rank 0 has declined since it last made one.
+    /// Tasks in which rank 0 has declined something since it last did what it might have declined.
     pub(crate) declined_in_a_row: u32,
     pub(crate) meeting: Meeting,
     /// When it was noticed that the meeting is over, while a task still runs.
@@ -199,6 +201,17 @@ impl Engine {
         if let Some(task) = running.take() {
             self.give_up(task);
         }
+        let usage = self.process.gpus().usage();
+        log::line(
+            Level::Info,
+            &format!(
+                "rank {} of {}: had at most {} KiB of device memory and {} KiB of pinned host memory",
+                self.rank,
+                self.size,
+                usage.most_device_bytes >> 10,
+                usage.most_pinned_bytes >> 10
+            ),
+        );
     }
 
     /// What has been said since the last time; waits for something where there is nothing to do.
