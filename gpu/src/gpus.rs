@@ -80,7 +80,7 @@ struct LaneState {
 impl LaneState {
     /// Waits a while for all work of the lane's streams; whether it is over.
     fn ends_soon(&mut self, driver: &dyn Driver) -> bool {
-        const PATIENCE: Duration = Duration::from_millis(500);
+        const PATIENCE: Duration = Duration::from_millis(100);
         let begun = Instant::now();
         let (context, streams) = (self.context, [self.stream, self.to_host, self.from_host]);
         let orders = [Order::Own, Order::ToHost, Order::FromHost];

@@ -346,7 +346,7 @@ static void large(void)
     for (int i = 0; i < local; ++i) {
         unsigned long long all = 0;
         NCCL(ncclCommMemStats(ranks[i].comm, 3, &all));
-        if (all > 8ull << 20 || (1 == ranks[i].size && all > 1ull << 20)) {
+        if (all > 8ull << 20 || (1 == ranks[i].size && all > 2ull << 20)) {
             fprintf(stderr, "rank %d of %d has %llu KiB of device memory\n", ranks[i].rank, ranks[i].size, all >> 10);
             exit(13);
         }

@@ -23,7 +23,7 @@ const SLICE_BYTES: usize = 1 << 20;
 /// The same of a rank that is alone.
 const ALONE_BYTES: usize = 128 << 10;
 /// Slices under way at a time.
-const WINDOW: usize = 3;
+const WINDOW: usize = 2;
 
 /// A collective in slices.
 #[derive(Debug)]
