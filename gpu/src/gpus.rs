@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
@@ -14,8 +15,8 @@ use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
-use crate::marks::{Mark, Marks, word};
-use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName};
+use crate::marks::{Mark, Marks};
+use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName, SLOTS};
 use crate::spare;
 use crate::vendor::Vendor;
 
@@ -77,6 +78,31 @@ struct LaneState {
 }
 
 impl LaneState {
+    /// Waits a while for all work of the lane's streams; whether it is over.
+    fn ends_soon(&mut self, driver: &dyn Driver) -> bool {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let begun = Instant::now();
+        let (context, streams) = (self.context, [self.stream, self.to_host, self.from_host]);
+        let orders = [Order::Own, Order::ToHost, Order::FromHost];
+        orders.into_iter().zip(streams).all(|(order, stream)| {
+            let mark = match &mut self.marks {
+                Some(marks) => Ok(marks.next(order)),
+                None => driver.event(context).map(Mark::Event),
+            };
+            let Ok(mark) = mark else { return false };
+            if mark.queue(driver, context, stream).is_err() {
+                return false;
+            }
+            while !matches!(mark.is_reached(driver, context), Ok(true)) {
+                if begun.elapsed() > PATIENCE {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            true
+        })
+    }
+
     fn stream(&self, order: Order) -> Stream {
         match order {
             Order::AfterApplication if !self.ordered => Stream::DEFAULT,
@@ -88,15 +114,15 @@ impl LaneState {
 
     /// Gives back what is kept for later, as [`Gpus::trim`] has it.
     fn give_kept_back(&mut self, driver: &dyn Driver) {
-        let (context, is_own) = (self.context, self.marks.is_some());
+        let (context, is_kept) = (self.context, self.ordered);
         for (address, len_bytes) in self.pinned.drain() {
-            match is_own {
+            match is_kept {
                 true => spare::put(context, true, address, len_bytes),
                 false => driver.free_pinned(context, address),
             }
         }
         for (address, len_bytes) in self.device.drain() {
-            match is_own {
+            match is_kept {
                 true => spare::put(context, false, address, len_bytes),
                 false => driver.free(context, address),
             }
@@ -134,6 +160,25 @@ pub struct Gpus {
     loaded: LoadedKernels,
     /// Device memory in blocks, in use or kept.
     device_bytes: Arc<AtomicUsize>,
+    usage: Usage,
+}
+
+/// Memory that was taken from drivers, for blocks and rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Pinned host memory now, in bytes.
+    pub pinned_bytes: usize,
+    /// The most that it has been.
+    pub most_pinned_bytes: usize,
+    /// The most device memory that there has been, in bytes.
+    pub most_device_bytes: usize,
+}
+
+impl Usage {
+    fn pin(&mut self, bytes: usize) {
+        self.pinned_bytes += bytes;
+        self.most_pinned_bytes = self.most_pinned_bytes.max(self.pinned_bytes);
+    }
 }
 
 impl Gpus {
@@ -167,7 +212,18 @@ impl Gpus {
             own_contexts: false,
             loaded: LoadedKernels::default(),
             device_bytes: Arc::default(),
+            usage: Usage::default(),
         }
+    }
+
+    /// Memory that was taken from drivers so far.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// A lane that is there already, if there is one.
+    pub fn any_lane(&self) -> Option<Lane> {
+        (!self.lanes.is_empty()).then_some(Lane(0))
     }
 
     /// Bytes of device memory in blocks, in use or kept, for other threads to read.
@@ -437,12 +493,7 @@ impl Gpus {
         };
         let state = &self.lanes[lane.0];
         let (driver, stream) = (&self.drivers[state.driver], state.stream(order));
-        match mark {
-            Mark::Event(event) => driver.record(state.context, event, stream)?,
-            Mark::Word { address, value, .. } => {
-                driver.write_value(state.context, stream, address, value)?;
-            }
-        }
+        mark.queue(&**driver, state.context, stream)?;
         let queued = if stream == state.stream { state.queued } else { 0 };
         Ok(Handle(self.active.insert(Active { lane, order, mark, queued }) as u64))
     }
@@ -458,19 +509,14 @@ impl Gpus {
         };
         let state = &mut self.lanes[lane.0];
         let driver = &self.drivers[state.driver];
-        let finished = match mark {
-            Mark::Event(event) => driver.finished(state.context, *event),
-            Mark::Word { address, value, looks } => {
-                let seen = word(*address).load(Ordering::Acquire);
-                *looks = (*looks + 1) % LOOKS;
-                match seen.wrapping_sub(*value) as i32 >= 0 {
-                    false if *looks == 0 => {
-                        driver.check_stream(state.context, state.stream(*order)).map(|()| false)
-                    }
-                    there => Ok(there),
-                }
+        let mut finished = mark.is_reached(&**driver, state.context);
+        if let (Mark::Word { looks, .. }, Ok(false)) = (&mut *mark, &finished) {
+            *looks = (*looks + 1) % LOOKS;
+            if *looks == 0 {
+                let checked = driver.check_stream(state.context, state.stream(*order));
+                finished = checked.map(|()| false);
             }
-        };
+        }
         if !matches!(finished, Ok(false)) {
             state.finished = state.finished.max(*queued);
             if let Mark::Event(event) = mark {
@@ -556,11 +602,16 @@ impl Gpus {
     pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
         let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
         let state = &mut self.lanes[lane.0];
-        let kept =
-            state.pinned.take(len_bytes).or_else(|| spare::take(state.context, true, len_bytes));
-        let address = match kept {
+        let address = match state.pinned.take(len_bytes) {
             Some(address) => address,
-            None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
+            None => {
+                let address = match spare::take(state.context, true, len_bytes) {
+                    Some(address) => address,
+                    None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
+                };
+                self.usage.pin(len_bytes);
+                address
+            }
         };
         Ok(Block { lane, memory: MemoryType::Host, address, len_bytes })
     }
@@ -579,7 +630,9 @@ impl Gpus {
                     Some(address) => address,
                     None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
                 };
-                self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                let before = self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                let most = &mut self.usage.most_device_bytes;
+                *most = (before + len_bytes).max(*most);
                 address
             }
         };
@@ -594,10 +647,12 @@ impl Gpus {
         if pool.put(block.address, block.len_bytes, self.keep_bytes).is_ok() {
             return;
         }
-        if !pinned {
+        if pinned {
+            self.usage.pinned_bytes -= block.len_bytes;
+        } else {
             self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
         }
-        if state.marks.is_some() {
+        if state.ordered {
             return spare::put(state.context, pinned, block.address, block.len_bytes);
         }
         let driver = &self.drivers[state.driver];
@@ -611,12 +666,13 @@ impl Gpus {
         }
     }
 
-    /// Gives all blocks back that nothing uses: to the drivers, and those of contexts of the library's own to whoever else in
-    /// the process wants some.
+    /// Gives all blocks back that nothing uses: to the drivers, or, where streams may wait for what is
+    /// [ordered by the caller](Gpus::ordered_by_caller), to whoever else in the process wants some.
     pub fn trim(&mut self) {
         let mut given_back = 0;
         for state in &mut self.lanes {
             given_back += state.device.kept_bytes();
+            self.usage.pinned_bytes -= state.pinned.kept_bytes();
             state.give_kept_back(&*self.drivers[state.driver]);
         }
         self.device_bytes.fetch_sub(given_back, Ordering::Relaxed);
@@ -663,6 +719,7 @@ impl Gpus {
         match Ring::new(&*self.drivers[state.driver], state.context, lane, slot_bytes) {
             Ok(ring) => {
                 state.made_rings += 1;
+                self.usage.pin(SLOTS * ring.slot_bytes());
                 Ok(ring)
             }
             Err(_) if state.made_rings > 0 => Err(NoRing::Busy),
@@ -754,13 +811,12 @@ impl Drop for Gpus {
             for ring in state.rings.drain(..) {
                 ring.unpin(&**driver, state.context);
             }
-            if let Some(marks) = &mut state.marks {
-                let streams = [state.stream, state.to_host, state.from_host];
-                if marks.wait(&**driver, state.context, streams) {
-                    marks.give_back(state.context);
-                } else {
+            if state.ordered {
+                if !state.ends_soon(&**driver) {
                     // What is still written to is lost.
                     drop((state.pinned.drain(), state.device.drain()));
+                } else if let Some(marks) = &state.marks {
+                    marks.give_back(state.context);
                 }
             }
         }

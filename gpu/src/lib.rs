@@ -35,7 +35,7 @@ pub use driver::{
     IPC_HANDLE_BYTES, IpcHandle, Launch, Place, Recording, Relaxed, Stream,
 };
 pub use error::Error;
-pub use gpus::{Gpus, Lane, Order, device_number};
+pub use gpus::{Gpus, Lane, Order, Usage, device_number};
 pub use host::is_surely_host;
 pub use ipc::{Exported, host_id};
 pub use kernels::{Change, Fold, LoadedKernels, MOST_INPUTS, MapType};

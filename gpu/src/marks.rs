@@ -2,7 +2,6 @@
 //! driver, whose locks others may hold.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::driver::{Context, Driver, Event, Stream};
 use crate::error::Error;
@@ -23,6 +22,39 @@ pub(crate) enum Mark {
         value: u32,
         looks: u32,
     },
+}
+
+impl Mark {
+    /// Puts the mark behind what has been queued on a stream.
+    ///
+    /// # Errors
+    /// Of the driver.
+    pub(crate) fn queue(
+        self,
+        driver: &dyn Driver,
+        context: Context,
+        stream: Stream,
+    ) -> Result<(), Error> {
+        match self {
+            Mark::Event(event) => driver.record(context, event, stream),
+            Mark::Word { address, value, .. } => {
+                driver.write_value(context, stream, address, value)
+            }
+        }
+    }
+
+    /// Whether the stream has come to it.
+    ///
+    /// # Errors
+    /// Of the driver.
+    pub(crate) fn is_reached(self, driver: &dyn Driver, context: Context) -> Result<bool, Error> {
+        match self {
+            Mark::Event(event) => driver.finished(context, event),
+            Mark::Word { address, value, .. } => {
+                Ok(word(address).load(Ordering::Acquire).wrapping_sub(value) as i32 >= 0)
+            }
+        }
+    }
 }
 
 /// The words of a lane's three streams, and the last value of each.
@@ -60,31 +92,6 @@ impl Marks {
         Mark::Word { address: self.address + index * WORD_BYTES, value: self.last[index], looks: 0 }
     }
 
-    /// Waits a while for all work of the lane's streams; whether it is over.
-    pub(crate) fn wait(
-        &mut self,
-        driver: &dyn Driver,
-        context: Context,
-        streams: [Stream; 3],
-    ) -> bool {
-        const PATIENCE: Duration = Duration::from_millis(500);
-        let begun = Instant::now();
-        let orders = [Order::Own, Order::ToHost, Order::FromHost];
-        orders.into_iter().zip(streams).all(|(order, stream)| {
-            let Mark::Word { address, value, .. } = self.next(order) else { return false };
-            if driver.write_value(context, stream, address, value).is_err() {
-                return false;
-            }
-            while word(address).load(Ordering::Acquire) != value {
-                if begun.elapsed() > PATIENCE {
-                    return false;
-                }
-                std::thread::sleep(Duration::from_micros(20));
-            }
-            true
-        })
-    }
-
     /// Nothing under way uses them any more.
     pub(crate) fn give_back(&self, context: Context) {
         spare::put(context, true, self.address, BYTES);
@@ -92,7 +99,7 @@ impl Marks {
 }
 
 /// A word of a lane's marks.
-pub(crate) fn word(address: usize) -> &'static AtomicU32 {
+fn word(address: usize) -> &'static AtomicU32 {
     // SAFETY: pinned memory that is never freed, aligned; devices write it as one word.
     unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(address)) }
 }

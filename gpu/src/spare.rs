@@ -1,5 +1,5 @@
-//! Memory of the library's own contexts that nobody uses, for whoever in the process wants some. It is not given back to the
-//! driver: that could wait for streams of the program, which may wait for the library.
+//! Memory that nobody uses, for whoever in the process wants some, where streams of the program may wait for the library: it is
+//! not given back to the driver, because that could wait for them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -247,7 +247,7 @@ pub(crate) fn start(
     if rank == 0 {
         settings::tell_ignored();
     }
-    let settings = Settings { hierarchy: hierarchy()?, ..Settings::default() };
+    let settings = Settings { hierarchy: hierarchy()?, ..small(Settings::default()) };
     let gpus = Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes)
         .ordered_by_caller()
         .in_own_contexts();
@@ -306,6 +306,18 @@ pub(crate) fn start(
     live.device_bytes = device_bytes;
     live.weights = weights;
     Ok(live)
+}
+
+/// Settings with which a communicator needs little memory, whatever the length of messages: programs have many.
+fn small(settings: Settings) -> Settings {
+    Settings {
+        gpu_chunk_bytes: 1 << 20,
+        gpu_staging_bytes: 128 << 10,
+        gpu_ring_bytes: 256 << 10,
+        scratch_keep_bytes: 4 << 20,
+        pinned_keep_bytes: 8 << 20,
+        ..settings
+    }
 }
 
 /// The environment variable that says whether collectives go by vendor groups.

@@ -175,6 +175,12 @@ impl Work {
 }
 
 impl CollectiveWork {
+    /// Whether it is a reduce_scatter whose result replaces the rank's own block.
+    pub(crate) fn is_reduce_scatter_in_place(&self, rank: usize) -> bool {
+        let own = self.send + rank * self.count * self.element.size_bytes();
+        self.collective == Collective::ReduceScatterBlock && self.recv == own
+    }
+
     /// The request for this rank.
     ///
     /// # Errors

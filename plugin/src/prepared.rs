@@ -143,6 +143,7 @@ impl Prepared {
             input: self.input.region(),
             output: self.output.region(),
             fill_output: self.fill_output,
+            declinable: false,
             average: false,
             mode,
         }

@@ -535,6 +535,7 @@ fn over_the_wire(
         input,
         output,
         fill_output: false,
+        declinable: false,
         average: false,
         mode: Mode::Blocking,
     };

@@ -311,6 +311,53 @@ static void in_order(size_t count)
     for (int i = 0; i < local; ++i) compare(&ranks[i], "three in a row", ncclFloat64, ranks[i].recv, count, three_times, 0);
 }
 
+/* Messages of 12 MiB in memory that other processes can't open: results are right, and the communicator has at most 8 MiB. */
+static void large(void)
+{
+    const size_t count = 3 << 20, bytes = count * 4;
+    struct rank before[MOST];
+    char *small_host = host;
+    size_t small_bytes = most_bytes;
+    memcpy(before, ranks, sizeof before);
+    host = malloc(bytes), most_bytes = bytes;
+    for (int i = 0; i < local; ++i) {
+        void **places[] = {&ranks[i].send, &ranks[i].recv};
+        for (int j = 0; j < 2; ++j) {
+            unsigned long long address = 0;
+            int (*hip_alloc)(void **, size_t, stream_t) = NULL;
+            if (!on_cuda) *(void **) &hip_alloc = find(hip.library, "hipMallocAsync");
+            must("allocate", on_cuda ? cuda.alloc_async(&address, bytes, ranks[i].stream) : hip_alloc(places[j], bytes, ranks[i].stream));
+            if (on_cuda) *places[j] = (void *) (uintptr_t) address;
+        }
+        must("synchronize", stream_synchronize(ranks[i].stream));
+    }
+    block = count / ranks[0].size;
+    for (int op = ncclSum; op <= ncclAvg; op += ncclAvg - ncclSum) {
+        prepare(ncclFloat32, count);
+        EACH(ncclAllReduce(r->send, r->recv, count, ncclFloat32, op, r->comm, r->stream));
+        for (int i = 0; i < local; ++i) compare(&ranks[i], "large allreduce", ncclFloat32, ranks[i].recv, count, reduced, op);
+        prepare(ncclFloat32, block * ranks[0].size);
+        EACH(ncclReduceScatter(r->send, r->recv, block, ncclFloat32, op, r->comm, r->stream));
+        for (int i = 0; i < local; ++i) compare(&ranks[i], "large reduce_scatter", ncclFloat32, ranks[i].recv, block, reduced_block, op);
+    }
+    prepare(ncclFloat16, count);
+    EACH(ncclReduce(r->send, r->recv, count, ncclFloat16, ncclAvg, 0, r->comm, r->stream));
+    for (int i = 0; i < local; ++i) if (0 == ranks[i].rank) compare(&ranks[i], "large reduce", ncclFloat16, ranks[i].recv, count, reduced, ncclAvg);
+    for (int i = 0; i < local; ++i) {
+        unsigned long long all = 0;
+        NCCL(ncclCommMemStats(ranks[i].comm, 3, &all));
+        if (all > 8ull << 20 || (1 == ranks[i].size && all > 2ull << 20)) {
+            fprintf(stderr, "rank %d of %d has %llu KiB of device memory\n", ranks[i].rank, ranks[i].size, all >> 10);
+            exit(13);
+        }
+        ok(ranks[i].rank, "little memory for large messages");
+        device_free(ranks[i].send), device_free(ranks[i].recv);
+    }
+    free(host);
+    host = small_host, most_bytes = small_bytes;
+    memcpy(ranks, before, sizeof before);
+}
+
 /* While collectives are pending, the program's thread does what makes a driver wait for all streams and keep other threads'
  * calls in its context waiting: it loads code, frees memory, and copies to memory that is not pinned. */
 static void program_in_the_driver(size_t count)
@@ -559,6 +606,7 @@ int main(int argc, char **argv)
     reductions(count);
     movements(count);
     in_order(count);
+    if (count >= 40000) large();
     program_in_the_driver(count);
     graphs(count);
     wrong_arguments();

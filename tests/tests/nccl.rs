@@ -14,7 +14,18 @@ fn held(what: &str, output: &Output) -> usize {
     let held = nccl::held(what, output);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(held > 200, "{what}: only {held} checks\n{text}");
+    memory_is_bounded(what, &text);
     held
+}
+
+/// What every engine says at its end: KiB of device memory, and of pinned host memory.
+fn memory_is_bounded(what: &str, text: &str) {
+    for line in text.lines().filter(|line| line.contains(" had at most ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let kib = words.windows(2).filter(|pair| pair[1] == "KiB");
+        let kib: Vec<usize> = kib.map(|pair| pair[0].parse().expect("a number")).collect();
+        assert!(kib.len() == 2 && kib[0] <= 8 << 10 && kib[1] <= 16 << 10, "{what}: {line}");
+    }
 }
 
 /// One process a rank, of these vendors.
@@ -33,7 +44,7 @@ fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
             let [rank, size] = numbers;
             let arguments = ["rank".to_owned(), rank, size, file.clone(), count.to_string()];
             let mut start = nccl::on_emulated("nccl", vendor, Some(LIMIT));
-            start.args(arguments).env("HETCCL_HIERARCHY", hierarchy);
+            start.args(arguments).env("HETCCL_HIERARCHY", hierarchy).env("NCCL_DEBUG", "INFO");
             start.spawn().expect("the program was compiled")
         })
         .collect();

@@ -1,7 +1,9 @@
 //! A communicator's thread: it owns the runtime's process, takes tasks in order, and sleeps when there are none.
 
+mod collective;
 mod one_sided;
 mod replay;
+mod slices;
 mod task;
 mod trouble;
 
@@ -15,7 +17,7 @@ use hetccl_runtime::{Communicator, MessageCounts, Process};
 
 use crate::Failure;
 use crate::abi::Code;
-use crate::log;
+use crate::log::{self, Level};
 use crate::meeting::Meeting;
 use crate::mesh::Link;
 use crate::operation::Work;
@@ -128,7 +130,7 @@ pub(crate) struct Engine {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) messages: MessageCounts,
-    /// Averages that rank 0 has declined since it last made one.
+    /// Tasks in which rank 0 has declined something since it last did what it might have declined.
     pub(crate) declined_in_a_row: u32,
     pub(crate) meeting: Meeting,
     /// When it was noticed that the meeting is over, while a task still runs.
@@ -226,6 +228,17 @@ impl Engine {
             self.give_up(task);
         }
         self.stop_listening();
+        let usage = self.process.gpus().usage();
+        log::line(
+            Level::Info,
+            &format!(
+                "rank {} of {}: had at most {} KiB of device memory and {} KiB of pinned host memory",
+                self.rank,
+                self.size,
+                usage.most_device_bytes >> 10,
+                usage.most_pinned_bytes >> 10
+            ),
+        );
     }
 
     /// Takes in what others have put into this rank's windows; whether anything has come.

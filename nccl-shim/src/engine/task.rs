@@ -1,16 +1,15 @@
 //! A task under way.
 
 use hetccl_core::{Handle, MemoryType, Posted, Rank, Region};
-use hetccl_runtime::gpu::{Block, Change, Gpus, Lane, Order};
-use hetccl_runtime::{Direction, Mode, Operation, Request};
+use hetccl_runtime::Direction;
+use hetccl_runtime::gpu::Order;
 
+use super::collective::{Asking, Collective};
 use super::replay::CallInGraph;
+use super::slices::Slices;
 use super::{Engine, Task};
 use crate::Failure;
-use crate::operation::{self, CollectiveWork, Place, Prepared, Scale, Signal, Work};
-
-/// Rank 0 is asked for averages until it has declined so many in a row, which all ranks know.
-const PATIENCE: u32 = 3;
+use crate::operation::{self, CollectiveWork, Signal, Work};
 
 /// What a task's end is told by.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +26,13 @@ pub(crate) struct Running {
     pub(super) end: End,
     works: Vec<Work>,
     parts: Vec<Part>,
+    /// Collectives that are done one after the other when all parts have ended, by their places among the works: what is
+    /// started later than the task must be started in the same order on all ranks.
+    later: Vec<(usize, CollectiveWork)>,
+    slices: Option<Slices>,
     started: bool,
+    /// Whether rank 0 has declined anything, or has done something that it might have declined.
+    declined: Option<bool>,
 }
 
 /// One of its works.
@@ -46,18 +51,8 @@ pub(super) enum Part {
     /// A copy from this rank to itself, or beside a collective.
     Device(Handle),
     Collective(Box<Collective>),
-}
-
-#[derive(Debug)]
-pub(super) struct Collective {
-    prepared: Prepared,
-    datatype: crate::abi::Element,
-    block: Option<Block>,
-    operation: Option<Operation>,
-    /// The operation asks rank 0 for the average, and will be declined or be all there is to do.
-    asks: bool,
-    /// What the device does after it.
-    last: Option<Handle>,
+    /// Rank 0 is asked to do it.
+    Asking(Box<Asking>),
 }
 
 impl Running {
@@ -71,7 +66,15 @@ impl Running {
     }
 
     fn of(end: End, works: Vec<Work>) -> Running {
-        Running { end, works, parts: Vec::new(), started: false }
+        Running {
+            end,
+            works,
+            parts: Vec::new(),
+            later: Vec::new(),
+            slices: None,
+            started: false,
+            declined: None,
+        }
     }
 
     #[cfg(test)]
@@ -117,6 +120,16 @@ impl Engine {
                 Part::Signals(signal, count) => self.take_signals(*signal, *count)?,
                 Part::Device(handle) => self.process.gpus().test(*handle)?,
                 Part::Collective(collective) => self.advance_collective(collective)?,
+                Part::Asking(asking) => match self.advance_asking(asking)? {
+                    None => false,
+                    Some(declined) => {
+                        if declined {
+                            task.later.push((asking.index, asking.work.clone()));
+                        }
+                        task.declined = Some(declined || task.declined == Some(true));
+                        true
+                    }
+                },
             };
             if finished {
                 task.parts.swap_remove(index);
@@ -124,7 +137,27 @@ impl Engine {
                 index += 1;
             }
         }
-        Ok(task.parts.is_empty())
+        if !task.parts.is_empty() || !self.advance_later(task)? {
+            return Ok(false);
+        }
+        self.note_answer(task.declined);
+        Ok(true)
+    }
+
+    /// Does what comes after the parts; whether all of it has been done.
+    fn advance_later(&mut self, task: &mut Running) -> Result<bool, Failure> {
+        loop {
+            if let Some(slices) = &mut task.slices {
+                if !self.advance_slices(slices)? {
+                    return Ok(false);
+                }
+                task.slices = None;
+            }
+            let next = task.later.iter().enumerate().min_by_key(|(_, (index, _))| *index);
+            let Some((place, _)) = next else { return Ok(true) };
+            let (_, work) = task.later.swap_remove(place);
+            task.slices = Some(Slices::new(work, self.size));
+        }
     }
 
     /// Cancels what is under way.
@@ -140,12 +173,12 @@ impl Engine {
                     }
                 }
                 Part::Device(_) | Part::OwnPut(..) | Part::Signals(..) => {}
-                Part::Collective(mut collective) => {
-                    if let Some(operation) = &mut collective.operation {
-                        self.process.cancel(&mut self.communicator, operation);
-                    }
-                }
+                Part::Collective(collective) => self.cancel(collective.operation),
+                Part::Asking(asking) => self.cancel(asking.operation),
             }
+        }
+        for slice in task.slices.into_iter().flat_map(Slices::under_way) {
+            self.cancel(slice.operation);
         }
     }
 
@@ -153,8 +186,8 @@ impl Engine {
         // The program keeps its buffers while the task runs.
         self.process.gpus().begin_work();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        for work in &task.works {
-            match *work {
+        for (index, work) in task.works.clone().into_iter().enumerate() {
+            match work {
                 Work::Message { direction, peer, address, len_bytes } if peer == self.rank => {
                     let region = operation::region(self.process.gpus(), address, len_bytes)?;
                     match direction {
@@ -183,9 +216,8 @@ impl Engine {
                     self.listen();
                     task.parts.push(Part::Signals(signal, count));
                 }
-                Work::Collective(ref work) => {
-                    let collective = self.begin_collective(work, &mut task.parts)?;
-                    task.parts.push(Part::Collective(Box::new(collective)));
+                Work::Collective(work) => {
+                    self.begin(index, work, task)?;
                 }
             }
         }
@@ -205,6 +237,29 @@ impl Engine {
                 )));
             }
             task.parts.extend(self.copy(from, into)?);
+        }
+        Ok(())
+    }
+
+    /// Starts a collective, or leaves it for later.
+    fn begin(
+        &mut self,
+        index: usize,
+        work: CollectiveWork,
+        task: &mut Running,
+    ) -> Result<(), Failure> {
+        let prepared = work.prepare(self.process.gpus(), self.rank, self.size)?;
+        if self.asks(&prepared, &work) {
+            let asking = self.ask(index, work, prepared)?;
+            task.parts.push(Part::Asking(Box::new(asking)));
+        } else if Slices::are_wanted(&work, self.size) {
+            task.later.push((index, work));
+        } else {
+            if let Some((from, into)) = prepared.beside {
+                task.parts.extend(self.copy(from, into)?);
+            }
+            let collective = self.begin_collective(&work, prepared)?;
+            task.parts.push(Part::Collective(Box::new(collective)));
         }
         Ok(())
     }
@@ -229,179 +284,4 @@ impl Engine {
         let lane = gpus.lane(near)?;
         Ok(Some(Part::Device(gpus.copy(lane, Order::Own, from, into)?)))
     }
-
-    fn begin_collective(
-        &mut self,
-        work: &CollectiveWork,
-        parts: &mut Vec<Part>,
-    ) -> Result<Collective, Failure> {
-        let prepared = work.prepare(self.process.gpus(), self.rank, self.size)?;
-        if let Some((from, into)) = prepared.beside {
-            parts.extend(self.copy(from, into)?);
-        }
-        let asks = prepared.average
-            && self.communicator.is_one_device()
-            && self.declined_in_a_row < PATIENCE
-            && !matches!(prepared.temporary, Some((Place::Output, _)));
-        let mut collective = Collective {
-            prepared,
-            datatype: work.element,
-            block: None,
-            operation: None,
-            asks,
-            last: None,
-        };
-        if !asks {
-            self.scale_before(&mut collective)?;
-        }
-        self.start_collective(&mut collective)?;
-        Ok(collective)
-    }
-
-    /// Takes the temporary block, and does to the input what comes before.
-    fn scale_before(&mut self, collective: &mut Collective) -> Result<(), Failure> {
-        let Collective { prepared, datatype, block, .. } = collective;
-        let gpus = self.process.gpus();
-        let program_input = prepared.input;
-        if let Some((place, bytes)) = prepared.temporary {
-            let like = if place == Place::Input { prepared.input } else { prepared.output };
-            if like.memory == MemoryType::Host {
-                return Err(Failure::argument(
-                    "this in-place form needs its buffers in device memory",
-                ));
-            }
-            let lane = gpus.lane(like)?;
-            let taken = gpus.take_device(lane, bytes)?;
-            let region = taken.region(bytes);
-            match place {
-                Place::Input => prepared.input = region,
-                Place::Output => prepared.output = region,
-            }
-            *block = Some(taken);
-        }
-        if let Some(scale) = prepared.before {
-            let (from, into) = match prepared.call.in_place {
-                true => (prepared.output, prepared.output),
-                false => (program_input, prepared.input),
-            };
-            queue_scale(gpus, scale, *datatype, from, into)?;
-        }
-        Ok(())
-    }
-
-    fn start_collective(&mut self, collective: &mut Collective) -> Result<(), Failure> {
-        let Collective { prepared, operation, asks, .. } = collective;
-        // So long as the whole vector must stay together, the runtime cuts by its own settings.
-        prepared.call.chunk = self.process.settings().chunk(prepared.element_bytes);
-        let request = Request {
-            call: &prepared.call,
-            element_bytes: prepared.element_bytes,
-            reduction: prepared.reduction,
-            input: prepared.input,
-            output: prepared.output,
-            fill_output: prepared.fill_output,
-            average: *asks,
-            mode: Mode::Nonblocking,
-        };
-        // SAFETY: the program keeps its buffers until its stream goes on, as NCCL demands; the block is kept here.
-        *operation = Some(unsafe { self.process.start(&mut self.communicator, &request)? });
-        Ok(())
-    }
-
-    fn advance_collective(&mut self, collective: &mut Collective) -> Result<bool, Failure> {
-        while let Some(mut operation) = collective.operation.take() {
-            if !self.process.poll(&mut self.communicator, &mut operation)? {
-                collective.operation = Some(operation);
-                return Ok(false);
-            }
-            let declined = operation.was_declined();
-            self.process.recycle(operation);
-            if !collective.asks {
-                collective.last = self.finish_collective(collective)?;
-            } else if declined {
-                self.declined_in_a_row += 1;
-                collective.asks = false;
-                self.scale_before(collective)?;
-                self.start_collective(collective)?;
-            } else {
-                self.declined_in_a_row = 0;
-            }
-        }
-        if let Some(last) = collective.last
-            && !self.process.gpus().test(last)?
-        {
-            return Ok(false);
-        }
-        if let Some(block) = collective.block.take() {
-            self.process.gpus().put(block);
-        }
-        Ok(true)
-    }
-
-    /// The collective is done: what comes after it on this rank's device.
-    fn finish_collective(&mut self, collective: &Collective) -> Result<Option<Handle>, Failure> {
-        let Prepared { output, after, move_to, .. } = collective.prepared;
-        if output.len_bytes == 0 || (after.is_none() && move_to.is_none()) {
-            return Ok(None);
-        }
-        let gpus = self.process.gpus();
-        let lane = gpus.lane(output)?;
-        if let Some(scale) = after {
-            queue_scale(gpus, scale, collective.datatype, output, output)?;
-        }
-        if let Some(into) = move_to {
-            gpus.queue_copy(lane, Order::Own, output, into)?;
-        }
-        Ok(Some(gpus.mark(lane, Order::Own)?))
-    }
-}
-
-fn queue_scale(
-    gpus: &mut Gpus,
-    scale: Scale,
-    element: crate::abi::Element,
-    from: Region,
-    into: Region,
-) -> Result<(), Failure> {
-    if into.len_bytes == 0 {
-        return Ok(());
-    }
-    let lane = gpus.lane(into)?;
-    let change = match scale {
-        Scale::By(change) => change,
-        Scale::ByScalarAt(address) => {
-            Change::Multiply(read_scalar(gpus, lane, address, element.size_bytes())?)
-        }
-    };
-    let count = into.len_bytes / element.size_bytes();
-    gpus.queue_map(lane, (change, element.mapped()), from.address.0, into.address.0, count)?;
-    Ok(())
-}
-
-/// The bits of an element in device memory.
-fn read_scalar(
-    gpus: &mut Gpus,
-    lane: Lane,
-    address: usize,
-    len_bytes: usize,
-) -> Result<u64, Failure> {
-    let from = operation::region(gpus, address, len_bytes)?;
-    let mut bytes = [0u8; 8];
-    if from.memory == MemoryType::Host {
-        let pointer = std::ptr::with_exposed_provenance::<u8>(address);
-        // SAFETY: the program's scalar, which it keeps until its stream goes on.
-        unsafe { std::ptr::copy_nonoverlapping(pointer, bytes.as_mut_ptr(), len_bytes) };
-        return Ok(u64::from_le_bytes(bytes));
-    }
-    let block = gpus.take_pinned(lane, 8)?;
-    let into = block.region(len_bytes);
-    let copied = gpus.copy(lane, Order::Own, from, into).and_then(|handle| gpus.finish(handle));
-    if copied.is_ok() {
-        let pointer = std::ptr::with_exposed_provenance::<u8>(into.address.0);
-        // SAFETY: pinned memory of this length, which the device has finished with.
-        unsafe { std::ptr::copy_nonoverlapping(pointer, bytes.as_mut_ptr(), len_bytes) };
-    }
-    gpus.put(block);
-    copied?;
-    Ok(u64::from_le_bytes(bytes))
 }

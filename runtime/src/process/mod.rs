@@ -46,8 +46,10 @@ pub struct Request<'a> {
     pub output: Region,
     /// The schedule may read the output or leave parts of it alone, so what it holds matters.
     pub fill_output: bool,
-    /// The sum is to be divided by the number of ranks. Only rank 0, where it does the work of all, can do that: where it
-    /// doesn't, nothing is done, and the operation ends as [declined](Operation::was_declined) on all ranks.
+    /// Only for rank 0 of ranks that share a device, which does the work of all: where it doesn't, nothing is done, and the
+    /// operation ends as [declined](Operation::was_declined) on all ranks.
+    pub declinable: bool,
+    /// The sum is to be divided by the number of ranks, which only rank 0 can do: for declinable requests.
     pub average: bool,
     /// Who waits for it.
     pub mode: Mode,
@@ -72,6 +74,7 @@ struct Body {
     turn: Turn,
     state: State,
     /// As in the request.
+    declinable: bool,
     average: bool,
     declined: bool,
 }
@@ -97,7 +100,7 @@ impl Operation {
         self.0.turn.number
     }
 
-    /// Whether it has finished without having been done; see [`Request::average`].
+    /// Whether it has finished without having been done; see [`Request::declinable`].
     pub fn was_declined(&self) -> bool {
         self.0.declined
     }
@@ -254,7 +257,7 @@ impl Process {
             if !communicator.may_run(operation.turn) {
                 return Ok(false);
             }
-            if operation.average && operation.shared.is_none() {
+            if operation.declinable && operation.shared.is_none() {
                 self.decline(communicator, operation);
                 return Ok(true);
             }
@@ -383,7 +386,9 @@ impl Process {
         let shared =
             if communicator.one_device { SharedTask::of(communicator, request) } else { None };
         let memory = match &shared {
-            None if !request.average => self.memory(communicator, request, turn, scratch_bytes)?,
+            None if !request.declinable => {
+                self.memory(communicator, request, turn, scratch_bytes)?
+            }
             _ => Memory::of(request),
         };
         let Memory { input, output, scratch, block, device } = memory;
@@ -404,7 +409,8 @@ impl Process {
                 (body.scratch, body.device, body.shared) = (block, device, shared);
                 (body.collective, body.algorithm) = (collective, algorithm);
                 (body.turn, body.state) = (turn, state);
-                (body.average, body.declined) = (request.average, false);
+                (body.declinable, body.average) = (request.declinable, request.average);
+                body.declined = false;
                 operation
             }
             None => {
@@ -419,6 +425,7 @@ impl Process {
                     algorithm,
                     turn,
                     state,
+                    declinable: request.declinable,
                     average: request.average,
                     declined: false,
                 }))

@@ -169,6 +169,7 @@ impl Process {
             input: binding.input,
             output: binding.output,
             fill_output: task.fill_output,
+            declinable: operation.declinable,
             average: operation.average,
             mode: Mode::Blocking,
         };
@@ -198,7 +199,7 @@ impl Process {
                 self.retire(communicator, operation);
                 Ok(Progress::Done)
             }
-            Ok(Progress::AsUsual) if operation.average => {
+            Ok(Progress::AsUsual) if operation.declinable => {
                 self.decline(communicator, operation);
                 Ok(Progress::Done)
             }

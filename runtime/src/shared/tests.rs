@@ -457,6 +457,7 @@ impl Asked {
             input: region(self.input.as_ptr(), self.input.len()),
             output: region(self.output.as_mut_ptr(), self.output.len()),
             fill_output: false,
+            declinable: false,
             average: false,
             mode: crate::Mode::Nonblocking,
         }
