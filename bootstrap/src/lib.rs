@@ -25,6 +25,9 @@
 mod config;
 mod connect;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod hub;
 mod id;

@@ -24,6 +24,9 @@ mod engine;
 pub mod entry;
 pub mod exports;
 mod failure;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod init;
 mod log;
