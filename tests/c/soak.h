@@ -36,7 +36,8 @@ static inline int random_count(int most)
         ++bits;
     }
     const int top = below(bits + 2);
-    return 0 == top ? 0 : (1 << (top - 1)) + below(1 << (top - 1));
+    const int count = 0 == top ? 0 : (1 << (top - 1)) + below(1 << (top - 1));
+    return count < most ? count : most;
 }
 
 enum type { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64, TYPES };
