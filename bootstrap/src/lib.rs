@@ -29,6 +29,9 @@
 mod config;
 mod connect;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod handshake;
 mod hub;

@@ -25,6 +25,9 @@ mod engine;
 pub mod entry;
 pub mod exports;
 mod failure;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod graph;
 mod group;
 mod init;

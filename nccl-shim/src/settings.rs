@@ -45,7 +45,7 @@ fn file() -> &'static BTreeMap<String, String> {
 }
 
 /// Lines `NAME=VALUE`; `#` begins a comment.
-fn parse(text: &str) -> BTreeMap<String, String> {
+pub(crate) fn parse(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     let pairs = lines.filter_map(|line| line.split_once('='));
     pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()

@@ -9,12 +9,15 @@
 mod communicator;
 mod devices;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod messages;
 mod one_device;
 mod probe;
 mod process;
-mod rdma;
+pub mod rdma;
 mod resident;
 mod schedules;
 mod scratch;

@@ -60,8 +60,23 @@ impl Rdma {
     fn linux(&self) -> (u32, u32) {
         let release =
             fs::read_to_string(self.proc.join("sys/kernel/osrelease")).unwrap_or_default();
-        let mut numbers =
-            release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+        linux_version(&release)
     }
+}
+
+/// The first two numbers of a release of Linux; 0 where there is none.
+pub fn linux_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// The largest region of a PCI device, by its file `resource`: lines of start, end and flags.
+pub fn largest_region_bytes(resource: &str) -> Option<u64> {
+    let sizes = resource.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+        let (start, end) = (number(words.next()?)?, number(words.next()?)?);
+        end.checked_sub(start).filter(|&last| last > 0)?.checked_add(1)
+    });
+    sizes.max()
 }

@@ -28,5 +28,5 @@ pub use context::FabricParams;
 pub use error::Error;
 pub use fabric::{Fabric, MemoryId, RemoteKeyId};
 pub use library::{LIBRARY_FOLDER_VARIABLE, Library};
-pub use liveness::{ENCODED_LEN as PROCESS_BYTES, Process};
+pub use liveness::{ENCODED_LEN as PROCESS_BYTES, Process, parse_stat};
 pub use port::Port;

@@ -85,7 +85,11 @@ fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 fn state_and_start(pid: u32) -> Option<(char, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The state and the time of start, in clock ticks, by a process's file `stat`; `None` for one that has ended.
+pub fn parse_stat(stat: &str) -> Option<(char, u64)> {
     // The name, in parentheses, may hold anything; after it come the state (field 3) and numbers.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;

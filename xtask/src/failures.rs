@@ -1,7 +1,7 @@
 //! `cargo xtask test-failures`: what the other ranks hear when one fails in a collective, and after what time.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -71,6 +71,9 @@ pub struct Args {
     /// Only these kinds of failure
     #[arg(long, value_delimiter = ',', default_value = "killed,stopped")]
     kinds: Vec<String>,
+    /// An installation, instead of one of what is here
+    #[arg(long)]
+    prefix: Option<PathBuf>,
 }
 
 /// What the ranks of one case have said.
@@ -144,9 +147,7 @@ pub fn run(args: &Args) -> Result<bool> {
         println!("SKIPPED failures: no mpicc and mpirun of Open MPI on PATH");
         return Ok(true);
     }
-    let prefix = command::target_dir().join("prefix");
-    install::release(&prefix)?;
-    let prefix = prefix.canonicalize()?;
+    let prefix = install::or_release(args.prefix.as_deref())?;
     let program = mpi::compile("failures", Library::OpenMpi)?;
     if let Some(unknown) = args.collectives.iter().find(|c| !COLLECTIVES.contains(&c.as_str())) {
         bail!("no collective {unknown}; there are {}", COLLECTIVES.join(", "));
@@ -241,8 +242,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// hetccl's files in /dev/shm.
+/// hetccl's files in /dev/shm; other processes of this machine may have some of their own, but only for a moment.
 pub fn leftovers() -> usize {
     let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    names.filter(|file| file.file_name().to_string_lossy().starts_with("hetccl")).count()
+    names.filter(|file| file.file_name().to_string_lossy().starts_with("hetccl-segment")).count()
 }

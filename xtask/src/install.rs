@@ -51,6 +51,22 @@ pub fn release(prefix: &Path) -> Result<()> {
     lay_out(&command::target_dir().join("release"), prefix)
 }
 
+/// An installation that somebody names, or one of what is here, in the target directory.
+///
+/// # Errors
+/// A failed build, or a folder that is not there.
+pub fn or_release(named: Option<&Path>) -> Result<PathBuf> {
+    let prefix = match named {
+        Some(prefix) => prefix.to_owned(),
+        None => {
+            let prefix = command::target_dir().join("prefix");
+            release(&prefix)?;
+            prefix
+        }
+    };
+    prefix.canonicalize().with_context(|| format!("finding {}", prefix.display()))
+}
+
 /// The workspace's packages that an installation has something of.
 pub fn packages() -> impl Iterator<Item = &'static str> {
     ["hetccl-plugin", "hetccl-cli"]

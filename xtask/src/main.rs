@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, debian13, demo, docs, emulate, failures, install, kernels, lammps, leaks, mpi4py, nccl,
-    package, setup, simulate, test, vendor,
+    bench, debian13, demo, docs, emulate, failures, fuzz, install, kernels, lammps, leaks, mpi4py,
+    nccl, package, setup, simulate, soak, test, vendor,
 };
 
 /// hetccl's developer commands
@@ -45,6 +45,10 @@ enum Task {
     TestVendor,
     /// Kill and stop each rank in each collective, let ranks differ, and print the time to the error
     TestFailures(failures::Args),
+    /// Give everything that reads bytes from outside what libFuzzer thinks of
+    Fuzz(fuzz::Args),
+    /// Make random collectives for a long time, kill ranks now and then, and look at results, memory and descriptors
+    Soak(soak::Args),
     /// Compile the reduction kernels: PTX into the repository, for AMD into the target directory
     Kernels(kernels::Args),
     /// Build GPU drivers that run on host memory, for tests without a GPU
@@ -100,6 +104,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::TestDebian13(args) => passed(debian13::run(&args)?),
         Task::TestLammps => passed(lammps::run()?),
         Task::TestFailures(args) => passed(failures::run(&args)?),
+        Task::Fuzz(args) => passed(fuzz::run(&args)?),
+        Task::Soak(args) => passed(soak::run(&args)?),
         Task::TestLeaks => passed(leaks::run()?),
         Task::TestVendor => passed(vendor::run()?),
         Task::Kernels(args) => passed(kernels::run(args)?),

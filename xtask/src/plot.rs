@@ -1,8 +1,8 @@
-//! A small SVG: ratios over message sizes, one panel per collective.
+//! Small SVGs: panels of ratios over message sizes, and of lines over time.
 
 use std::fmt::Write;
 
-/// A point: bytes, and a time divided by the best peer's.
+/// A point: bytes and a time divided by the best peer's, or seconds and a value.
 pub type Point = (f64, f64);
 
 const PANEL_WIDTH: f64 = 260.0;
@@ -12,6 +12,19 @@ const MARGIN: f64 = 34.0;
 
 /// Panels of (title, points), logarithmic on both axes, with a line at ratio 1.
 pub fn ratios(title: &str, panels: &[(String, Vec<Point>)]) -> String {
+    pages(title, panels, |svg, x, y, name, points| panel(svg, x, y, name, points))
+}
+
+/// Panels of (title, lines), linear on both axes, from zero.
+pub fn over_time(title: &str, panels: &[(String, Vec<Vec<Point>>)]) -> String {
+    pages(title, panels, |svg, x, y, name, lines| time_panel(svg, x, y, name, lines))
+}
+
+fn pages<T>(
+    title: &str,
+    panels: &[(String, T)],
+    draw: impl Fn(&mut String, f64, f64, &str, &T),
+) -> String {
     let rows = panels.len().div_ceil(COLUMNS).max(1);
     let (width, height) = (PANEL_WIDTH * COLUMNS as f64, PANEL_HEIGHT * rows as f64 + 40.0);
     let mut svg = format!(
@@ -22,23 +35,51 @@ pub fn ratios(title: &str, panels: &[(String, Vec<Point>)]) -> String {
     for (i, (name, points)) in panels.iter().enumerate() {
         let x = (i % COLUMNS) as f64 * PANEL_WIDTH;
         let y = (i / COLUMNS) as f64 * PANEL_HEIGHT + 36.0;
-        panel(&mut svg, x, y, name, points);
+        draw(&mut svg, x, y, name, points);
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-fn panel(svg: &mut String, x: f64, y: f64, name: &str, points: &[Point]) {
+/// A panel's frame: left, top, width, height.
+fn frame(svg: &mut String, x: f64, y: f64, name: &str) -> [f64; 4] {
     let (left, top) = (x + MARGIN, y + 20.0);
     let (width, height) = (PANEL_WIDTH - MARGIN - 14.0, PANEL_HEIGHT - 54.0);
-    let bytes = |b: f64| left + (b.max(1.0).log2() / 24.0).clamp(0.0, 1.0) * width;
-    // From a tenth to ten times the peer's time.
-    let ratio = |r: f64| top + (0.5 - r.max(1e-9).log10() / 2.0).clamp(0.0, 1.0) * height;
     let _ = writeln!(svg, "<text x=\"{left}\" y=\"{}\">{name}</text>", top - 6.0);
     let _ = writeln!(
         svg,
         "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"none\" stroke=\"#bbb\"/>"
     );
+    [left, top, width, height]
+}
+
+const COLOURS: [&str; 4] = ["#06c", "#c60", "#093", "#909"];
+
+fn time_panel(svg: &mut String, x: f64, y: f64, name: &str, lines: &[Vec<Point>]) {
+    let [left, top, width, height] = frame(svg, x, y, name);
+    let most = |of: fn(&Point) -> f64| lines.iter().flatten().map(of).fold(1.0, f64::max);
+    let (last, largest) = (most(|point| point.0), 1.1 * most(|point| point.1));
+    for (value, at) in [(0.0, top + height), (largest, top + 4.0)] {
+        let _ = writeln!(svg, "<text x=\"{x}\" y=\"{at}\">{value:.0}</text>");
+    }
+    let (right, below) = (left + width, top + height + 14.0);
+    let _ =
+        writeln!(svg, "<text x=\"{right}\" y=\"{below}\" text-anchor=\"end\">{last:.0} s</text>");
+    for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+        let points = line.iter().map(|&(seconds, value)| {
+            let (x, y) = (left + seconds / last * width, top + (1.0 - value / largest) * height);
+            format!("{x:.1},{y:.1}")
+        });
+        let points = points.collect::<Vec<_>>().join(" ");
+        let _ = writeln!(svg, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\"/>");
+    }
+}
+
+fn panel(svg: &mut String, x: f64, y: f64, name: &str, points: &[Point]) {
+    let [left, top, width, height] = frame(svg, x, y, name);
+    let bytes = |b: f64| left + (b.max(1.0).log2() / 24.0).clamp(0.0, 1.0) * width;
+    // From a tenth to ten times the peer's time.
+    let ratio = |r: f64| top + (0.5 - r.max(1e-9).log10() / 2.0).clamp(0.0, 1.0) * height;
     for mark in [0.1, 1.0, 10.0] {
         let at = ratio(mark);
         let _ = writeln!(svg, "<text x=\"{x}\" y=\"{}\">{mark}x</text>", at + 4.0);
@@ -72,6 +113,14 @@ fn panel(svg: &mut String, x: f64, y: f64, name: &str, points: &[Point]) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn each_rank_has_a_line() {
+        let panels = vec![("x".to_owned(), vec![vec![(0.0, 3.0), (9.0, 4.0)], vec![(1.0, 2.0)]])];
+        let svg = super::over_time("t", &panels);
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(svg.contains(">9 s<"), "{svg}");
+    }
+
     #[test]
     fn a_plot_has_a_line_per_panel() {
         let panels =

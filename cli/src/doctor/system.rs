@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hetccl_runtime::Rdma;
+use hetccl_runtime::rdma::largest_region_bytes;
 
 use super::Line;
 
@@ -52,13 +53,7 @@ impl System {
     /// The largest part of a PCI device's memory that can be addressed at once.
     pub(super) fn largest_bar_bytes(&self, pci_bus_id: &str) -> Option<u64> {
         let text = fs::read_to_string(self.pci(pci_bus_id).join("resource")).ok()?;
-        let sizes = text.lines().filter_map(|line| {
-            let mut words = line.split_whitespace();
-            let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
-            let (start, end) = (number(words.next()?)?, number(words.next()?)?);
-            (end > start).then(|| end - start + 1)
-        });
-        sizes.max()
+        largest_region_bytes(&text)
     }
 
     fn pci(&self, pci_bus_id: &str) -> PathBuf {

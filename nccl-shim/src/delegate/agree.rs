@@ -100,6 +100,14 @@ impl Words {
     }
 }
 
+/// For the fuzzers.
+#[cfg(feature = "fuzz")]
+pub(crate) fn read_words(bytes: &[u8]) {
+    if let Ok(words) = Words::from_bytes(bytes) {
+        assert_eq!(words.to_bytes().len(), WORDS_BYTES);
+    }
+}
+
 /// Decides for the ranks with these cards, `rank` among them. `gather` gives everybody's bytes, by rank; it is called on
 /// all of them or on none. The vendor's unique id, if the communicator is handed on.
 ///

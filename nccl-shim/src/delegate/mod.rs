@@ -10,6 +10,8 @@
 //! ```
 
 pub(crate) mod agree;
+#[cfg(feature = "fuzz")]
+pub(crate) use agree::read_words;
 pub(crate) mod calls;
 mod config;
 

@@ -591,3 +591,12 @@ fn arrived(
         }
     }
 }
+
+/// For the fuzzers: a header that is read is written again as what it was taken for.
+#[cfg(feature = "fuzz")]
+pub(crate) fn read_header(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk() {
+        let header = Header::from_bytes(bytes);
+        assert_eq!(Header::from_bytes(&header.to_bytes()), header);
+    }
+}

@@ -368,3 +368,12 @@ fn queue(gpus: &mut Gpus, lane: Lane, task: &Task<'_>, work: &Work) -> Result<()
         }
     }
 }
+
+/// For the fuzzers: an offer that is read is written again as what it was taken for.
+#[cfg(feature = "fuzz")]
+pub(crate) fn read_offer(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk() {
+        let offer = Offer::from_bytes(bytes);
+        assert_eq!(Offer::from_bytes(&offer.to_bytes()), offer);
+    }
+}

@@ -41,22 +41,19 @@ fn segments(n: usize, ring_bytes: usize, body: impl Fn(Arc<Segment>, usize) + Sy
         Segment::create(layout, SegmentKind::Anonymous, Path::new("/dev/shm")).unwrap();
     let ready = Arc::new(Barrier::new(n));
     let failed = Arc::new(AtomicBool::new(false));
-    let first = Arc::new(first);
-    // What ThreadSanitizer is to see must have one address.
-    let one_mapping = std::env::var_os("HETCCL_TEST_ONE_MAPPING").is_some();
+    let mut first = Some(first);
     std::thread::scope(|scope| {
         for rank in 0..n {
             let segment = match rank {
-                0 => Arc::clone(&first),
-                _ if one_mapping => Arc::clone(&first),
-                _ => Arc::new(Segment::open(layout, &descriptor, Path::new("/dev/shm")).unwrap()),
+                0 => first.take().unwrap(),
+                _ => Segment::open(layout, &descriptor, Path::new("/dev/shm")).unwrap(),
             };
             let (ready, body) = (Arc::clone(&ready), &body);
             let failed = Arc::clone(&failed);
             scope.spawn(move || {
                 FAILED.set(Some(Arc::clone(&failed)));
                 ready.wait();
-                let run = std::panic::AssertUnwindSafe(|| body(segment, rank));
+                let run = std::panic::AssertUnwindSafe(|| body(Arc::new(segment), rank));
                 if let Err(panic) = std::panic::catch_unwind(run) {
                     failed.store(true, Ordering::Relaxed);
                     std::panic::resume_unwind(panic);
