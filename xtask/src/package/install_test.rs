@@ -167,7 +167,15 @@ fn debian(suite: &str, Debs { old, new, program }: &Debs) -> Result<()> {
     let info = root.run("hetccl info")?;
     ensure!(info.contains("component  yes"), "hetccl info does not see the component:\n{info}");
     root.run("hetccl doctor")?;
-    let mpirun = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe";
+    // Debian 13's mpirun gives programs PMIx's component path; docs/guide-administrators.md has these two lines.
+    let path = if suite == "trixie" {
+        "export OMPI_MCA_mca_base_component_path=/usr/lib/$(uname -m)-linux-gnu/openmpi/lib/openmpi40 && \
+         export PMIX_MCA_mca_base_component_path=/nonexistent && "
+    } else {
+        ""
+    };
+    let as_root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
+    let mpirun = format!("{path}{as_root} mpirun --oversubscribe");
     let demo = root.run(&format!("{mpirun} --mca coll hetccl -n 2 {program} 2>&1"))?;
     let right = demo.lines().filter(|line| line.contains("\"ok\": true")).count();
     ensure!(
@@ -175,7 +183,7 @@ fn debian(suite: &str, Debs { old, new, program }: &Debs) -> Result<()> {
         "{right} collectives were right:\n{demo}"
     );
     println!("    {right} collectives right");
-    let perf = root.run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 hetccl perf -n 2 -e 64 --format csv")?;
+    let perf = root.run(&format!("{path}{as_root} hetccl perf -n 2 -e 64 --format csv"))?;
     ensure!(perf.lines().count() > 2, "hetccl perf printed\n{perf}");
     let refused = root.output("hetccl perf --memory cuda 2>&1")?;
     let said = String::from_utf8_lossy(&refused.stdout);
