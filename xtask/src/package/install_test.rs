@@ -170,7 +170,7 @@ fn debian(suite: &str, Debs { old, new, program }: &Debs) -> Result<()> {
     // Debian 13's mpirun gives programs PMIx's component path; docs/guide-administrators.md has these two lines.
     let path = if suite == "trixie" {
         "export OMPI_MCA_mca_base_component_path=/usr/lib/$(uname -m)-linux-gnu/openmpi/lib/openmpi40 && \
-         export PMIX_MCA_mca_base_component_path=/nonexistent && "
+         export PMIX_MCA_mca_base_component_path=/usr/lib/$(uname -m)-linux-gnu/pmix2/lib/pmix && "
     } else {
         ""
     };
