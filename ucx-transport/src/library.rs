@@ -1,7 +1,7 @@
 //! Finds and loads UCX, quietly and once.
 
 use std::ffi::CStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use once_cell::sync::OnceCell;
 
@@ -103,7 +103,7 @@ unsafe fn load() -> Result<Library, Error> {
         // SAFETY: UCX's constructors set up its own state only.
         unsafe { libloading::Library::new(&path) }
     };
-    let loaded = loaded.map_err(|error| missing(error.to_string()))?;
+    let loaded = loaded.map_err(|error| missing(with_remedy(error.to_string(), &path)))?;
     // SAFETY: the functions have the types that the headers of the same soname declare.
     let api =
         unsafe { sys::Api::from_library(loaded) }.map_err(|error| missing(error.to_string()))?;
@@ -114,6 +114,18 @@ unsafe fn load() -> Result<Library, Error> {
         return Err(missing(format!("found UCX {major}.{minor}.{release}, which is too old")));
     }
     Ok(Library { api, version: (major, minor, release), path })
+}
+
+/// A libucp that meets another UCX's libucs lacks some of its functions; what the loader says does not tell that.
+fn with_remedy(reason: String, path: &Path) -> String {
+    match path.parent() {
+        Some(folder) if reason.contains("undefined symbol: uc") => format!(
+            "{reason}. This process has another UCX already, as Open MPI 5 is linked with one: let the whole program take this \
+             one, LD_LIBRARY_PATH={}, exported to all ranks",
+            folder.display()
+        ),
+        _ => reason,
+    }
 }
 
 /// Variables set for as long as this lives.
@@ -141,5 +153,18 @@ impl Drop for Quiet {
             // SAFETY: the contract of `new` lasts until here.
             unsafe { std::env::remove_var(name) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_ucx_in_the_process_has_a_remedy() {
+        let path = Path::new("/opt/ucx/lib/libucp.so.0");
+        let said = with_remedy("libucp.so.0: undefined symbol: ucs_topo_max_distance".into(), path);
+        assert!(said.contains("LD_LIBRARY_PATH=/opt/ucx/lib,"), "{said}");
+        assert_eq!(with_remedy("no such file".into(), path), "no such file");
     }
 }

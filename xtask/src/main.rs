@@ -58,7 +58,7 @@ enum Task {
     /// Make the packages: deb, rpm, wheel
     Package(package::Args),
     /// Install, use, upgrade and remove the packages in fresh systems
-    TestPackages,
+    TestPackages(package::TestArgs),
     /// Build libnccl.so.2 and librccl.so.1, and say where they are
     Nccl,
     /// Simulate collectives on the cluster files, and write docs/simulated.md and its plots
@@ -113,7 +113,7 @@ fn run(task: Task) -> Result<ExitCode> {
             docs::run()?;
             ExitCode::SUCCESS
         }
-        Task::TestPackages => passed(package::test_packages()?),
+        Task::TestPackages(args) => passed(package::test_packages(&args)?),
         Task::Package(args) => {
             package::run(&args)?;
             ExitCode::SUCCESS

@@ -17,7 +17,7 @@ mod root;
 mod rpm;
 mod wheel;
 
-pub use install_test::test_packages;
+pub use install_test::{TestArgs, test_packages};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
