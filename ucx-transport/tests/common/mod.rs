@@ -30,7 +30,7 @@ pub fn fabric(tls: &str) -> Fabric {
 
 /// As [`fabric`], with more of UCX's settings.
 pub fn fabric_with_settings(tls: &str, settings: &[(&str, &str)]) -> Fabric {
-    let all = [("TLS", tls)].iter().chain(settings);
+    let all = [("TLS", tls)].into_iter().chain(settings.iter().copied());
     let params = FabricParams {
         estimated_endpoints: 4,
         remote_memory: true,
