@@ -9,7 +9,9 @@ use std::time::Instant;
 use hetccl_core::topology::{self, Identity};
 use hetccl_core::{Datatype, Group, Rank, ReductionOp};
 use hetccl_runtime::gpu::{self, Change, Context, Driver, Gpus, Vendor};
-use hetccl_runtime::{Communicator, HierarchyChoice, MessageCounts, Process, Settings, Wire};
+use hetccl_runtime::{
+    Communicator, GpuPath, HierarchyChoice, MessageCounts, Process, Settings, Wire,
+};
 
 use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
@@ -25,7 +27,7 @@ use crate::weights::Weights;
 use crate::{Failure, Library, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 3;
+const WIRE_VERSION: u32 = 4;
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub(crate) struct Card {
     pub(crate) vendor: u8,
     /// Whether collectives go by vendor groups, as the rank's setting has it.
     hierarchy: u8,
+    /// How device buffers reach each other, as the rank's setting has it.
+    gpu_path: u8,
     /// Whether calls may go to the vendor's library.
     pub(crate) wish: Wish,
     /// The same for all ranks on one device.
@@ -52,7 +56,7 @@ impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CARD_BYTES);
         bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&[self.vendor, self.hierarchy, self.wish as u8, 0]);
+        bytes.extend_from_slice(&[self.vendor, self.hierarchy, self.wish as u8, self.gpu_path]);
         for word in [self.device, self.host, self.network, self.weight] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -69,6 +73,7 @@ impl Card {
             vendor: bytes[4],
             hierarchy: bytes[5],
             wish: Wish::from_number(bytes[6]),
+            gpu_path: bytes[7],
             device: word(8),
             host: word(16),
             network: word(24),
@@ -144,6 +149,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         version: WIRE_VERSION,
         vendor: driver.vendor() as u8,
         hierarchy: hierarchy()? as u8,
+        gpu_path: gpu_path()? as u8,
         wish: Wish::own(),
         device: gpu::device_number(&*driver, device.number)?,
         host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
@@ -236,18 +242,24 @@ pub(crate) fn start(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
-    if let Some(other) = cards.iter().position(|other| other.hierarchy != card.hierarchy) {
+    let differs = |of: fn(&Card) -> u8| cards.iter().position(|other| of(other) != of(&card));
+    let settings =
+        [(HIERARCHY, differs(|card| card.hierarchy)), (GPU_PATH, differs(|card| card.gpu_path))];
+    if let Some((name, other)) = settings.iter().find_map(|(name, other)| Some((name, (*other)?))) {
         return Err(Failure::usage(format!(
-            "rank {other} has another {HIERARCHY}: set the same everywhere"
+            "rank {other} has another {name}: set the same everywhere"
         )));
     }
     let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
     let weights = Weights::agree(rank, &all)?;
-    let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
+    let gpu_path = gpu_path()?;
+    let one_device = size > 1
+        && gpu_path == GpuPath::Auto
+        && cards.iter().all(|other| other.device == card.device);
     if rank == 0 {
         settings::tell_ignored();
     }
-    let settings = Settings { hierarchy: hierarchy()?, ..small(Settings::default()) };
+    let settings = Settings { hierarchy: hierarchy()?, gpu_path, ..small(Settings::default()) };
     let gpus = Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes)
         .ordered_by_caller()
         .in_own_contexts();
@@ -297,6 +309,8 @@ pub(crate) fn start(
             device.number,
             if one_device {
                 "all ranks on one device"
+            } else if gpu_path == GpuPath::Staging {
+                "messages over TCP, device memory through pinned host memory"
             } else {
                 "messages over TCP, device memory by IPC inside a host"
             }
@@ -328,11 +342,26 @@ const HIERARCHY: &str = "HETCCL_HIERARCHY";
 /// # Errors
 /// A word that it does not know.
 fn hierarchy() -> Result<HierarchyChoice, Failure> {
-    let Ok(word) = std::env::var(HIERARCHY) else { return Ok(HierarchyChoice::default()) };
-    let names = HierarchyChoice::NAMES;
+    word_of(HIERARCHY, &HierarchyChoice::NAMES, &HierarchyChoice::ALL)
+}
+
+/// The environment variable that says how device buffers reach each other.
+const GPU_PATH: &str = "HETCCL_GPU_PATH";
+
+/// What it says; messages of this library never go by UCX.
+///
+/// # Errors
+/// As for [`hierarchy`].
+fn gpu_path() -> Result<GpuPath, Failure> {
+    word_of(GPU_PATH, &["auto", "staging"], &[GpuPath::Auto, GpuPath::Staging])
+}
+
+/// What a variable says, of `all` with these names; the default without it.
+fn word_of<T: Copy + Default>(variable: &str, names: &[&str], all: &[T]) -> Result<T, Failure> {
+    let Ok(word) = std::env::var(variable) else { return Ok(T::default()) };
     let known = names.iter().position(|&name| name == word);
-    known.map(|i| HierarchyChoice::ALL[i]).ok_or_else(|| {
-        Failure::argument(format!("{HIERARCHY} is {word:?}; possible: {}", names.join(", ")))
+    known.map(|i| all[i]).ok_or_else(|| {
+        Failure::argument(format!("{variable} is {word:?}; possible: {}", names.join(", ")))
     })
 }
 
@@ -380,6 +409,7 @@ mod tests {
             version: 1,
             vendor: 1,
             hierarchy: 2,
+            gpu_path: 1,
             wish: Wish::Never,
             device: 2,
             host: 3,

@@ -5,9 +5,6 @@
 //! all could. Ranks of other nodes can't, so a communicator that reaches several nodes has none. From then on every blocking
 //! collective goes through the lane, without the engine and its lock, and nonblocking and persistent ones made after that
 //! through a [`Flow`] under the lock.
-//!
-//! Where the job has GPUs, a blocking collective begins with a word from each rank on whether a buffer of it is device memory.
-//! Only if none is, it goes through the lane; nonblocking ones never do.
 
 use std::cell::UnsafeCell;
 use std::os::raw::c_int;
@@ -15,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use hetccl_core::{Call, Collective, Group, Layout as Blocks, MemoryType, Region, Root};
+use hetccl_core::{Call, Collective, Group, Layout as Blocks, Region, Root};
 use hetccl_mca::{Request as MpiRequest, progress, sys};
 use hetccl_runtime::shared::{
     Descriptor, Flow, LaneError, Lanes, Layout, MAX_RANKS, Members, Segment, SegmentError,
@@ -130,7 +127,7 @@ impl Drop for Share {
 /// order among all their collectives on the communicator.
 pub(crate) fn takes_polled(plugin: &Plugin, state: &ModuleState, prepared: &Prepared) -> bool {
     let most = state.share.most_polled_element_bytes.load(Ordering::Acquire);
-    if most == 0 || prepared.mode() != Mode::Nonblocking || state.has_any_memory() {
+    if most == 0 || prepared.mode() != Mode::Nonblocking {
         return false;
     }
     let request = prepared.request(Mode::Nonblocking);
@@ -208,24 +205,12 @@ pub(crate) unsafe fn run(
     if plugin.settings.check_calls != 0 {
         lane.next_is(CallWord::of(request.call, request.reduction));
     }
-    if state.has_any_memory() {
-        match lane.any(has_device_memory(&request)) {
-            Ok(false) => {}
-            Ok(true) => return None,
-            Err(error) => return Some(Err(failed(state, &request, &error))),
-        }
-    }
     tell(plugin, state, &request);
-    // SAFETY: the caller's promise; all memory is the host's.
+    // SAFETY: the caller's promise; without GPUs in the job all memory is the host's.
     Some(
         unsafe { lane.run(&request, &OpenMpiReducer) }
             .map_err(|error| failed(state, &request, &error)),
     )
-}
-
-/// Whether a buffer of this rank is device memory.
-fn has_device_memory(request: &Request<'_>) -> bool {
-    [request.input, request.output].iter().any(|buffer| buffer.memory != MemoryType::Host)
 }
 
 /// The class of a nonblocking or persistent collective that failed, after telling the user.
@@ -344,7 +329,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
     };
     let possible = group.remote_size.is_none()
         && (2..=MAX_RANKS).contains(&group.len())
-        && !(state.has_any_memory() && plugin.settings.demands_groups())
+        && !state.has_any_memory()
         // Only messages through the PML end when a process fails or a communicator is revoked.
         && !hetccl_mca::survives_failures();
     if kinds.is_empty() || !possible {
@@ -369,8 +354,7 @@ fn decide(plugin: &Plugin, state: &ModuleState) -> Result<(), hetccl_runtime::Er
         lane.blocking.watch_by(state.watch.clone());
     }
     let compare = plugin.settings.check_calls != 0;
-    let quickly = !demanded && !told && !state.has_any_memory();
-    state.share.set(&plugin.lock(), lane, quickly, compare);
+    state.share.set(&plugin.lock(), lane, !demanded && !told, compare);
     Ok(())
 }
 

@@ -79,6 +79,12 @@ pub const VARIABLES: &[Variable] = &[
         "The setting hierarchy: auto, on or off, the same on all ranks. Without it: auto",
     ),
     variable(
+        "HETCCL_GPU_PATH",
+        "the NCCL library",
+        "The setting gpu_path: auto, or staging for device buffers through pinned host memory everywhere, the same on all ranks. \
+         Without it: auto",
+    ),
+    variable(
         "NCCL_COMM_ID",
         "the NCCL library",
         "HOST:PORT where rank 0 waits for the others, for programs that share no unique id. Without it: an address of rank \

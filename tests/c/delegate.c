@@ -12,9 +12,6 @@
 
 #define COUNT 1000
 
-struct team { int ranks, rank, stride; };
-struct team ncclTeamWorld(ncclComm_t);
-
 static int on_cuda;
 
 static void check(const char *what, int holds)
@@ -220,7 +217,7 @@ int main(int argc, char **argv)
     check("no part", NULL == none);
 
     void *window = NULL;
-    struct team team = ncclTeamWorld(comm);
+    ncclTeam_t team = ncclTeamWorld(comm);
     int registered = ncclCommWindowRegister(comm, send_buffer, COUNT * 4, &window, 0);
     if (vendor) {
         check("what only the vendor has", ncclSuccess == registered && window == (char *) send_buffer + rank);

@@ -2,6 +2,9 @@
  * devices, ranks meeting in shared memory. Compile with -DCUDA=1 or 0 and -DVERSION=22803; -DWITHOUT_ALLGATHER leaves one out.
  *
  * TEST_CALLS names a file that gets a line for each call; TEST_NO_GPU makes ncclGetUniqueId fail, as without a GPU. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "nccl_api.h"
 
 #include <dlfcn.h>

@@ -301,23 +301,6 @@ fn ucx_with_and_without_modules_for_device_memory() {
     assert!(told.contains("not by UCX: UCX has no module for ROCm memory"), "{told}");
 }
 
-/// Where there are GPUs, blocking collectives whose buffers are all the host's go through shared memory.
-#[test]
-fn host_buffers_go_through_shared_memory() {
-    for (memory, shared) in [("host", true), ("host,cuda", false)] {
-        let memory = (memory, memory);
-        let parameters = ["coll_hetccl_verbose", "2"];
-        let case = Case { ranks: 3, memory, parameters: &parameters, ..Case::default() };
-        let mut arguments = vec![memory.0, memory.1, "blocking"];
-        arguments.extend(COUNTS);
-        let Some(output) = case.output("device", &arguments) else { return };
-        assert!(output.status.success(), "{memory:?}\n{}", command::tail(&output));
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(told.contains("allreduce algorithm=slots path=shared"), shared, "{told}");
-        assert!(told.contains("barrier algorithm=slots path=shared"), "{told}");
-    }
-}
-
 #[test]
 fn without_gpus_device_buffers_are_not_looked_for() {
     let parameters = ["coll_hetccl_gpus", "none"];

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hetccl_core::{Datatype, ReductionOp};
 use maybe_async::must_be_sync as both;
 
 use super::lane::{self, LaneError};
@@ -31,18 +30,6 @@ impl Lane {
     /// Lets a watch look after the other ranks while this one waits.
     pub fn watch_by(&mut self, watch: Option<Arc<Watch>>) {
         self.watch = watch;
-    }
-
-    /// Whether some rank says `true`. All ranks ask at the same place among their collectives.
-    ///
-    /// # Errors
-    /// As for a collective.
-    pub fn any(&mut self, mine: bool) -> Result<bool, LaneError> {
-        let (mine, mut all) = (u8::from(mine), 0u8);
-        let either = (ReductionOp::Max, Datatype::Uint8);
-        // SAFETY: each place holds one element.
-        unsafe { self.allreduce(&raw const mine, &raw mut all, 1, &either) }?;
-        Ok(all != 0)
     }
 
     /// Waits for `ready`; `peer` is who keeps this rank waiting.

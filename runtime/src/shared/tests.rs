@@ -89,15 +89,6 @@ fn bytes_mut(v: &mut [f64]) -> *mut u8 {
 }
 
 #[test]
-fn one_that_says_so_is_enough() {
-    ranks(3, 64 << 10, |lane, me| {
-        for round in 0..12 {
-            assert_eq!(lane.any(me == round % 4), Ok(round % 4 < 3), "round {round}");
-        }
-    });
-}
-
-#[test]
 fn reductions_of_every_length() {
     for n in [2, 3, 5] {
         ranks(n, 64 << 10, |lane, me| {
