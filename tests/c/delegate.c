@@ -228,8 +228,8 @@ int main(int argc, char **argv)
         nccl("the vendor's refusal", ncclAllReduce(send_buffer, recv_buffer, 1, ncclInt8, ncclSum, comm, stream), ncclInvalidArgument);
         check("the vendor's words", NULL != strstr(ncclGetLastError(NULL), "emulated vendor"));
     } else {
-        nccl("what hetccl has not", registered, ncclInvalidUsage);
-        check("the reason", NULL != strstr(ncclGetLastError(NULL), "ncclCommRegister") && team.ranks == 0);
+        nccl("a window of hetccl's own", registered, ncclSuccess);
+        check("a team of hetccl's own", team.ranks == size && team.rank == rank);
     }
     if (rank % 2) NCCL(ncclCommAbort(comm)); else NCCL(ncclCommDestroy(comm));
     nccl("a freed communicator", ncclCommCount(comm, &count), ncclInvalidArgument);

@@ -245,8 +245,7 @@ int ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes, void **w
     return ncclSuccess;
 }
 
-struct team { int ranks, rank, stride; };
-struct team ncclTeamWorld(ncclComm_t comm) { record("ncclTeamWorld"); return (struct team){comm->size, comm->rank, 1}; }
+ncclTeam_t ncclTeamWorld(ncclComm_t comm) { record("ncclTeamWorld"); return (ncclTeam_t){comm->size, comm->rank, 1}; }
 
 int ncclGroupStart(void) { depth += 1; return ncclSuccess; }
 int ncclGroupEnd(void) { record("ncclGroupEnd"); depth -= 1; return depth > 0 ? ncclSuccess : carry_out(); }
