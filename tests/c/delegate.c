@@ -63,6 +63,13 @@ static void put(void *to, const void *from, size_t bytes)
 static float *send_buffer, *recv_buffer;
 static stream_t stream;
 
+static void wait_for_stream(void)
+{
+    int (*synchronize)(stream_t);
+    *(void **) &synchronize = find(on_cuda ? cuda.library : hip.library, on_cuda ? "cuStreamSynchronize" : "hipStreamSynchronize");
+    must("synchronize", synchronize(stream));
+}
+
 /* Every rank of the communicator gives its number in it and 1. */
 static void sums(const char *what, ncclComm_t comm, int grouped)
 {
@@ -75,9 +82,7 @@ static void sums(const char *what, ncclComm_t comm, int grouped)
     if (grouped) NCCL(ncclGroupStart());
     NCCL(ncclAllReduce(send_buffer, recv_buffer, COUNT, ncclFloat32, ncclSum, comm, stream));
     if (grouped) NCCL(ncclGroupEnd());
-    int (*synchronize)(stream_t);
-    *(void **) &synchronize = find(on_cuda ? cuda.library : hip.library, on_cuda ? "cuStreamSynchronize" : "hipStreamSynchronize");
-    must("synchronize", synchronize(stream));
+    wait_for_stream();
     must("copy", on_cuda ? cuda.to_host(values, (uintptr_t) recv_buffer, sizeof values) : hip.copy(values, recv_buffer, sizeof values, 2));
     NCCL(ncclCommGetAsyncError(comm, &error));
     int holds = ncclSuccess == error;
@@ -127,15 +132,16 @@ static void weighted(ncclComm_t comm, int rank, int size, char **weights, int in
             continue;
         }
         nccl("a weighted average", code, ncclSuccess);
-        int (*synchronize)(stream_t);
-        *(void **) &synchronize = find(on_cuda ? cuda.library : hip.library, on_cuda ? "cuStreamSynchronize" : "hipStreamSynchronize");
-        must("synchronize", synchronize(stream));
+        wait_for_stream();
         must("copy", on_cuda ? cuda.to_host(values, (uintptr_t) into, COUNT * widths[type]) : hip.copy(values, into, COUNT * widths[type], 2));
         char line[64];
         snprintf(line, sizeof line, "weighted average of type %d%s", type, in_place ? ", in place" : "");
         check(line, 0 == memcmp(values, wanted, COUNT * widths[type]));
     }
     nccl("8-bit integers", ncclAllReduce(send_buffer, recv_buffer, 1, ncclInt8, ncclAvg, comm, stream), ncclInvalidUsage);
+    /* Who leaves before the others have asked is gone for their calls. */
+    NCCL(ncclAllReduce(send_buffer, recv_buffer, 1, ncclFloat32, ncclSum, comm, stream));
+    wait_for_stream();
 }
 
 int main(int argc, char **argv)
