@@ -264,11 +264,20 @@ fn tell_failure(
     (kind, ticket): (&str, Option<watch::Ticket>),
     error: &LaneError,
 ) -> c_int {
-    let (code, why) = match error {
-        LaneError::Truncated { .. } => (sys::MPI_ERR_TRUNCATE as c_int, error.to_string()),
-        LaneError::Mismatch { .. } => (sys::MPI_ERR_OTHER as c_int, error.to_string()),
-        LaneError::PeerGone { .. } => (hetccl_mca::failed_process_error(), error.to_string()),
-        LaneError::Trouble(trouble) => crate::watch::explain(state, ticket, *trouble),
+    let trouble = match *error {
+        LaneError::Trouble(trouble) => Some(trouble),
+        LaneError::Mismatch { peer } => crate::watch::difference(state, ticket, peer),
+        LaneError::Truncated { .. } | LaneError::PeerGone { .. } => None,
+    };
+    let (code, why) = match (trouble, error) {
+        (Some(trouble), _) => crate::watch::explain(state, ticket, trouble),
+        (None, LaneError::Truncated { .. }) => (sys::MPI_ERR_TRUNCATE as c_int, error.to_string()),
+        (None, LaneError::PeerGone { .. }) => {
+            (hetccl_mca::failed_process_error(), error.to_string())
+        }
+        (None, LaneError::Mismatch { .. } | LaneError::Trouble(_)) => {
+            (sys::MPI_ERR_OTHER as c_int, error.to_string())
+        }
     };
     // Ranks that differ in length only are in step afterwards.
     let in_step = matches!(error, LaneError::Truncated { .. });

@@ -127,6 +127,15 @@ pub(crate) fn given_up(
     TransportError::GivenUp { class, reason }
 }
 
+/// What a member has called instead of a call, where that can be seen.
+pub(crate) fn difference(
+    state: &ModuleState,
+    ticket: Option<Ticket>,
+    peer: usize,
+) -> Option<Trouble> {
+    state.watch.as_ref()?.difference(ticket?, peer)
+}
+
 /// The class of a trouble of a call, and its words.
 pub(crate) fn explain(
     state: &ModuleState,

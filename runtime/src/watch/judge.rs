@@ -136,7 +136,8 @@ fn gave_up(record: &CommunicatorRecord, mine: &Ticket, peer: usize) -> Option<Tr
     Some(Trouble::GaveUp { peer, call, number })
 }
 
-fn differs(
+/// What a member has called instead of `mine`.
+pub(super) fn differs(
     policy: &Policy,
     record: &CommunicatorRecord,
     mine: &Ticket,

@@ -8,7 +8,7 @@ use hetccl_ucx::Process;
 
 use super::call::CallWord;
 use super::journal::{BLOCKING, Ended, KINDS, Ticket, Track};
-use super::judge::{Policy, Sight, Trouble, Verdict, judge};
+use super::judge::{Policy, Sight, Trouble, Verdict, differs, judge};
 use super::reading::OpenJournal;
 
 /// Time between looks.
@@ -222,6 +222,18 @@ impl Watch {
             return Ok(());
         }
         self.look(ticket, &mut patience, None)
+    }
+
+    /// What a member has called instead of `ticket`, when shared memory has told that it was something else; `None` where it
+    /// can't be seen any more.
+    pub fn difference(&self, ticket: Ticket, peer: usize) -> Option<Trouble> {
+        let mut guard = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (members, followed) = &mut *guard;
+        let other = followed.get_or_insert_with(|| follow(members())).get_mut(peer)?;
+        let Sight::Lives { record, .. } = self.see(peer, other, Instant::now()) else {
+            return None;
+        };
+        differs(&self.policy, &record?, &ticket, peer)
     }
 
     fn patience(&self, ticket: Ticket) -> MutexGuard<'_, Patience> {
