@@ -1,41 +1,17 @@
 //! Stream capture, graphs, and what is kept with them.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
-use hetccl_emulated_device::abi::{In, Out, Table};
-use hetccl_emulated_device::graph::{self, Executable, Graph, Mode, UserObject};
+use hetccl_emulated_device::abi::{In, Out};
+use hetccl_emulated_device::graph::{self, Mode};
+use hetccl_emulated_device::graph_handles::{self, Handles, HostFunction, HostNode};
 use hetccl_emulated_device::{Code, entries};
 
 use crate::entry::in_host_function;
 use crate::stream;
 
-static GRAPHS: Table<Graph> = Table::new(11);
-static EXECUTABLES: Table<Executable> = Table::new(12);
-static OBJECTS: Table<UserObject> = Table::new(13);
-
-const ACTIVE: i32 = 1;
-const INVALIDATED: i32 = 2;
-/// `CU_GRAPH_USER_OBJECT_MOVE`.
-const MOVE: u32 = 1;
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
-const NO_DESTRUCTOR_SYNC: u32 = 1;
-
-/// `CUhostFn`.
-type HostFunction = extern "C" fn(*mut c_void);
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct HostNode {
-    function: Option<HostFunction>,
-    data: usize,
-}
-
-fn instantiate(executable: Out<usize>, graph: usize) -> Result<(), Code> {
-    executable.check()?;
-    executable.set(EXECUTABLES.insert(GRAPHS.get(graph)?.instantiate()))
-}
+static HANDLES: Handles =
+    Handles::new(|function, data| in_host_function(|| function(data as *mut c_void)));
 
 entries! {
     fn cuStreamBeginCapture_v2 = cuStreamBeginCapture_v2_ptsz(stream: usize, mode: i32) {
@@ -47,12 +23,11 @@ entries! {
 
     fn cuStreamEndCapture = cuStreamEndCapture_ptsz(stream: usize, graph: Out<usize>) {
         graph.set(0)?;
-        let recorded = graph::end(&stream::get(stream)?)?;
-        graph.set(handle(&recorded))
+        graph.set(HANDLES.end(&stream::get(stream)?)?)
     }
 
     fn cuStreamIsCapturing = cuStreamIsCapturing_ptsz(stream: usize, status: Out<i32>) {
-        status.set(status_of(stream)?)
+        status.set(graph_handles::status_of(&*stream::get(stream)?))
     }
 
     fn cuStreamGetCaptureInfo_v2 = cuStreamGetCaptureInfo_v2_ptsz(
@@ -61,83 +36,46 @@ entries! {
         if !nodes.is_null() {
             return Err(Code::NOT_SUPPORTED);
         }
-        status.set(status_of(stream)?)?;
-        if let Some(recording) = graph::of(&*stream::get(stream)?) {
-            id.set_if_wanted(recording.id());
-            graph.set_if_wanted(handle(recording.graph()));
-        }
-        Ok(())
+        HANDLES.tell(&*stream::get(stream)?, status, id, graph)
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {
-        let wanted = Mode::from_number(mode.get()?)?;
-        mode.set(graph::exchange_mode(wanted) as i32)
+        graph_handles::exchange_mode(mode)
     }
 
     fn cuGraphAddHostNode(
         node: Out<usize>, graph: usize, _after: In<usize>, count: usize, parameters: In<HostNode>
     ) {
-        let HostNode { function, data } = parameters.get()?;
-        let function = function.ok_or(Code::INVALID_VALUE)?;
-        if count > 0 {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        GRAPHS.get(graph)?.add_root(move || in_host_function(|| function(data as *mut c_void)));
-        node.set(1)
+        HANDLES.add_host_node(node, graph, count, parameters)
     }
 
     fn cuGraphInstantiateWithFlags(executable: Out<usize>, graph: usize, _flags: u64) {
-        instantiate(executable, graph)
+        HANDLES.instantiate(executable, graph)
     }
 
     fn cuGraphLaunch = cuGraphLaunch_ptsz(executable: usize, stream: usize) {
-        EXECUTABLES.get(executable)?.launch(&stream::get_for_work(stream)?)
+        HANDLES.executable(executable)?.launch(&stream::get_for_work(stream)?)
     }
 
     fn cuGraphExecDestroy(executable: usize) {
-        EXECUTABLES.remove(executable).map(drop)
+        HANDLES.destroy_executable(executable)
     }
 
     fn cuGraphDestroy(graph: usize) {
-        GRAPHS.remove(graph).map(drop)
+        HANDLES.destroy(graph)
     }
 
     fn cuUserObjectCreate(
         object: Out<usize>, data: usize, destroy: Option<HostFunction>, count: u32, flags: u32
     ) {
-        object.check()?;
-        let destroy = destroy.ok_or(Code::INVALID_VALUE)?;
-        if count != 1 || flags != NO_DESTRUCTOR_SYNC {
-            return Err(Code::INVALID_VALUE);
-        }
-        let end = move || in_host_function(|| destroy(data as *mut c_void));
-        object.set(OBJECTS.insert(UserObject::new(end)))
+        HANDLES.create_object(object, data, destroy, count, flags)
     }
 
     fn cuUserObjectRelease(object: usize, _count: u32) {
-        OBJECTS.remove(object).map(drop)
+        HANDLES.release_object(object)
     }
 
     fn cuGraphRetainUserObject(graph: usize, object: usize, count: u32, flags: u32) {
-        let graph = GRAPHS.get(graph)?;
-        if count != 1 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let kept = if flags & MOVE != 0 { OBJECTS.remove(object)? } else { OBJECTS.get(object)? };
-        graph.keep(kept);
-        Ok(())
+        HANDLES.retain_object(graph, object, count, flags)
     }
-}
-
-fn status_of(stream: usize) -> Result<i32, Code> {
-    Ok(match graph::of(&*stream::get(stream)?) {
-        None => 0,
-        Some(recording) if recording.is_valid() => ACTIVE,
-        Some(_) => INVALIDATED,
-    })
-}
-
-/// The handle of a graph, which it has from the first question on.
-fn handle(graph: &Arc<Graph>) -> usize {
-    GRAPHS.handle_of(graph).unwrap_or_else(|| GRAPHS.insert(graph.clone()))
 }

@@ -54,6 +54,7 @@ pub mod failure;
 pub mod fault;
 pub mod file;
 pub mod graph;
+pub mod graph_handles;
 pub mod kernel;
 pub mod mapping;
 pub mod memory;
