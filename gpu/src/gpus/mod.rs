@@ -1,24 +1,27 @@
 //! All GPUs that this process can use.
 
+mod lane;
+mod memory;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicUsize;
 
 use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
 use slab::Slab;
 
-use crate::block::Block;
-use crate::driver::{Context, Driver, Event, Place, Stream};
+use crate::driver::{Context, Driver, Event, Place};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
 use crate::marks::{Mark, Marks};
 use crate::ring::{NoRing, RemoteRing, RemoteRings, Ring, RingName, SLOTS};
-use crate::spare;
 use crate::vendor::Vendor;
+use lane::LaneState;
+pub use lane::{Lane, Order};
+pub use memory::Usage;
 
 /// Allocations whose ranges are remembered.
 const REMEMBERED: usize = 4096;
@@ -31,104 +34,6 @@ const MOST_RECENT: usize = 32;
 
 /// Rings of a lane. They are pinned memory, and a few fill the way to the host.
 const MOST_RINGS: usize = 4;
-
-/// What a copy waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Everything that the program has queued on the default stream and on streams ordered with it.
-    AfterApplication,
-    /// Only what was queued here before, for the same device.
-    Own,
-    /// Only earlier copies from the device to host memory. Runs beside the others.
-    ToHost,
-    /// Only earlier copies from host memory to the device. Runs beside the others.
-    FromHost,
-}
-
-/// A context with a queue of the library's own in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane(pub(crate) usize);
-
-#[derive(Debug)]
-struct LaneState {
-    driver: usize,
-    context: Context,
-    stream: Stream,
-    /// For copies to and from host memory, which two engines of the device do at once.
-    to_host: Stream,
-    from_host: Stream,
-    idle_events: Vec<Event>,
-    /// Addresses of pinned memory and of device memory that is not in use.
-    pinned: Pool<usize>,
-    device: Pool<usize>,
-    rings: Vec<Ring>,
-    /// Rings in existence, in use or not.
-    made_rings: usize,
-    kernels: Kernels,
-    memory: MemoryType,
-    /// The device's number in its driver.
-    device_number: u32,
-    /// The caller orders its work with the program's; see [`Gpus::ordered_by_caller`].
-    ordered: bool,
-    /// Words that the streams write, where the context is the library's own.
-    marks: Option<Marks>,
-    /// Pieces of work queued on `stream`, and how many of them are known to have finished.
-    queued: u64,
-    finished: u64,
-}
-
-impl LaneState {
-    /// Waits a while for all work of the lane's streams; whether it is over.
-    fn ends_soon(&mut self, driver: &dyn Driver) -> bool {
-        const PATIENCE: Duration = Duration::from_millis(100);
-        let begun = Instant::now();
-        let (context, streams) = (self.context, [self.stream, self.to_host, self.from_host]);
-        let orders = [Order::Own, Order::ToHost, Order::FromHost];
-        orders.into_iter().zip(streams).all(|(order, stream)| {
-            let mark = match &mut self.marks {
-                Some(marks) => Ok(marks.next(order)),
-                None => driver.event(context).map(Mark::Event),
-            };
-            let Ok(mark) = mark else { return false };
-            if mark.queue(driver, context, stream).is_err() {
-                return false;
-            }
-            while !matches!(mark.is_reached(driver, context), Ok(true)) {
-                if begun.elapsed() > PATIENCE {
-                    return false;
-                }
-                std::thread::sleep(Duration::from_micros(20));
-            }
-            true
-        })
-    }
-
-    fn stream(&self, order: Order) -> Stream {
-        match order {
-            Order::AfterApplication if !self.ordered => Stream::DEFAULT,
-            Order::AfterApplication | Order::Own => self.stream,
-            Order::ToHost => self.to_host,
-            Order::FromHost => self.from_host,
-        }
-    }
-
-    /// Gives back what is kept for later, as [`Gpus::trim`] has it.
-    fn give_kept_back(&mut self, driver: &dyn Driver) {
-        let (context, is_kept) = (self.context, self.ordered);
-        for (address, len_bytes) in self.pinned.drain() {
-            match is_kept {
-                true => spare::put(context, true, address, len_bytes),
-                false => driver.free_pinned(context, address),
-            }
-        }
-        for (address, len_bytes) in self.device.drain() {
-            match is_kept {
-                true => spare::put(context, false, address, len_bytes),
-                false => driver.free(context, address),
-            }
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Active {
@@ -161,24 +66,6 @@ pub struct Gpus {
     /// Device memory in blocks, in use or kept.
     device_bytes: Arc<AtomicUsize>,
     usage: Usage,
-}
-
-/// Memory that was taken from drivers, for blocks and rings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Pinned host memory now, in bytes.
-    pub pinned_bytes: usize,
-    /// The most that it has been.
-    pub most_pinned_bytes: usize,
-    /// The most device memory that there has been, in bytes.
-    pub most_device_bytes: usize,
-}
-
-impl Usage {
-    fn pin(&mut self, bytes: usize) {
-        self.pinned_bytes += bytes;
-        self.most_pinned_bytes = self.most_pinned_bytes.max(self.pinned_bytes);
-    }
 }
 
 impl Gpus {
@@ -593,89 +480,6 @@ impl Gpus {
         let place = (state.context, state.stream);
         state.queued += 1;
         state.kernels.launch(driver, place, fold, inputs, into, count)
-    }
-
-    /// Host memory that the lane's device copies from and to at full speed.
-    ///
-    /// # Errors
-    /// [`Error::Call`], when there is none.
-    pub fn take_pinned(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
-        let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
-        let state = &mut self.lanes[lane.0];
-        let address = match state.pinned.take(len_bytes) {
-            Some(address) => address,
-            None => {
-                let address = match spare::take(state.context, true, len_bytes) {
-                    Some(address) => address,
-                    None => self.drivers[state.driver].allocate_pinned(state.context, len_bytes)?,
-                };
-                self.usage.pin(len_bytes);
-                address
-            }
-        };
-        Ok(Block { lane, memory: MemoryType::Host, address, len_bytes })
-    }
-
-    /// Memory of the lane's device.
-    ///
-    /// # Errors
-    /// [`Error::Call`], when there is none.
-    pub fn take_device(&mut self, lane: Lane, len_bytes: usize) -> Result<Block, Error> {
-        let len_bytes = Pool::<usize>::size_for(len_bytes).unwrap_or(len_bytes);
-        let state = &mut self.lanes[lane.0];
-        let address = match state.device.take(len_bytes) {
-            Some(address) => address,
-            None => {
-                let address = match spare::take(state.context, false, len_bytes) {
-                    Some(address) => address,
-                    None => self.drivers[state.driver].allocate(state.context, len_bytes)?,
-                };
-                let before = self.device_bytes.fetch_add(len_bytes, Ordering::Relaxed);
-                let most = &mut self.usage.most_device_bytes;
-                *most = (before + len_bytes).max(*most);
-                address
-            }
-        };
-        Ok(Block { lane, memory: state.memory, address, len_bytes })
-    }
-
-    /// Takes a block back that nothing under way uses.
-    pub fn put(&mut self, block: Block) {
-        let state = &mut self.lanes[block.lane.0];
-        let pinned = block.memory == MemoryType::Host;
-        let pool = if pinned { &mut state.pinned } else { &mut state.device };
-        if pool.put(block.address, block.len_bytes, self.keep_bytes).is_ok() {
-            return;
-        }
-        if pinned {
-            self.usage.pinned_bytes -= block.len_bytes;
-        } else {
-            self.device_bytes.fetch_sub(block.len_bytes, Ordering::Relaxed);
-        }
-        if state.ordered {
-            return spare::put(state.context, pinned, block.address, block.len_bytes);
-        }
-        let driver = &self.drivers[state.driver];
-        if let Some(recent) = &mut self.recent {
-            recent.clear();
-        }
-        if pinned {
-            driver.free_pinned(state.context, block.address);
-        } else {
-            driver.free(state.context, block.address);
-        }
-    }
-
-    /// Gives all blocks back that nothing uses: to the drivers, or, where streams may wait for what is
-    /// [ordered by the caller](Gpus::ordered_by_caller), to whoever else in the process wants some.
-    pub fn trim(&mut self) {
-        let mut given_back = 0;
-        for state in &mut self.lanes {
-            given_back += state.device.kept_bytes();
-            self.usage.pinned_bytes -= state.pinned.kept_bytes();
-            state.give_kept_back(&*self.drivers[state.driver]);
-        }
-        self.device_bytes.fetch_sub(given_back, Ordering::Relaxed);
     }
 
     /// What another process of this host needs to reach a device region: `None` where its memory can't be shared.
