@@ -378,11 +378,13 @@ mod tests {
 
     /// A real library, where HETCCL_TEST_LIBRARY names one.
     #[test]
-    #[ignore = "needs a vendor's library: cargo xtask test-vendor"]
     fn the_vendors_own_library_loads_and_tells_why_it_can_not_start() {
-        let path = PathBuf::from(
-            std::env::var_os("HETCCL_TEST_LIBRARY").expect("HETCCL_TEST_LIBRARY is set"),
-        );
+        let Some(path) = std::env::var_os("HETCCL_TEST_LIBRARY").map(PathBuf::from) else {
+            println!(
+                "SKIPPED the vendor's own library: HETCCL_TEST_LIBRARY names none; cargo xtask test-vendor does"
+            );
+            return;
+        };
         let library =
             VendorCcl::open(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         match library.unique_id() {
