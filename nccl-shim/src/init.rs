@@ -342,7 +342,7 @@ const HIERARCHY: &str = "HETCCL_HIERARCHY";
 /// # Errors
 /// A word that it does not know.
 fn hierarchy() -> Result<HierarchyChoice, Failure> {
-    word_of(HIERARCHY, &HierarchyChoice::NAMES, &HierarchyChoice::ALL)
+    word_of(HIERARCHY, HierarchyChoice::NAMES, HierarchyChoice::ALL)
 }
 
 /// The environment variable that says how device buffers reach each other.

@@ -137,6 +137,23 @@ pub(super) fn rank(number: c_int, size: usize, what: &str) -> Result<usize, Fail
     })
 }
 
+/// Bytes of a buffer whose bytes go to an offset in another.
+pub(super) fn bytes_at(
+    address: usize,
+    count: usize,
+    element: Element,
+    offset_bytes: usize,
+) -> Result<usize, Failure> {
+    let len_bytes = count
+        .checked_mul(element.size_bytes())
+        .filter(|bytes| bytes.checked_add(offset_bytes).is_some())
+        .ok_or_else(|| Failure::argument(format!("a count of {count} is too large")))?;
+    if count > 0 && address == 0 {
+        return Err(Failure::argument("the buffer is null"));
+    }
+    Ok(len_bytes)
+}
+
 fn reduction(comm: &Comm, op: c_int, datatype: c_int) -> Result<Reduce, Failure> {
     let unknown =
         || Failure::argument(format!("{op} is not a reduction operation of this communicator"));
@@ -305,12 +322,7 @@ fn message(
         let live = comm.working()?;
         let element = Element::from_number(datatype)?;
         let peer = rank(peer, live.size, "the peer")?;
-        let len_bytes = count
-            .checked_mul(element.size_bytes())
-            .ok_or_else(|| Failure::argument(format!("a count of {count} is too large")))?;
-        if count > 0 && address == 0 {
-            return Err(Failure::argument("the buffer is null"));
-        }
+        let len_bytes = bytes_at(address, count, element, 0)?;
         let work = (count > 0).then_some(Work::Message { direction, peer, address, len_bytes });
         group::add(comm, stream.expose_provenance(), work)
     })

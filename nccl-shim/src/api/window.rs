@@ -9,7 +9,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
-use super::collective::{noted, rank};
+use super::collective::{bytes_at, noted, rank};
 use super::communicator::{index, put};
 use crate::abi::{CommHandle, Element, StreamHandle, WaitDescription};
 use crate::comm;
@@ -146,18 +146,12 @@ pub fn put_signal(
         let comm = comm::find(handle)?;
         let live = comm.working()?;
         no_flags(flags)?;
-        let element_bytes = Element::from_number(datatype)?.size_bytes();
+        let element = Element::from_number(datatype)?;
         let peer = rank(peer, live.size, "the peer")?;
         let signal = signal_of(peer, signal, context)?;
         let window = number(handle, window)?;
-        let len_bytes = count
-            .checked_mul(element_bytes)
-            .filter(|bytes| bytes.checked_add(offset_bytes).is_some())
-            .ok_or_else(|| Failure::argument(format!("a count of {count} is too large")))?;
-        if count > 0 && buffer.is_null() {
-            return Err(Failure::argument("the buffer is null"));
-        }
         let address = buffer.expose_provenance();
+        let len_bytes = bytes_at(address, count, element, offset_bytes)?;
         let work = PutWork { peer, address, len_bytes, window, offset_bytes, signal };
         group::add(comm, stream.expose_provenance(), Some(Work::Put(work)))
     })
