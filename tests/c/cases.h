@@ -9,25 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kinds.h"
 #include "persistent.h"
 
 static int ranks, me;
 static double *in, *out;
 static int *counts, *starts, *bytes;
 static MPI_Datatype *types;
-
-enum kind {
-    ALLGATHER, ALLGATHERV, ALLREDUCE, ALLTOALL, ALLTOALLV, ALLTOALLW, BARRIER, BCAST, EXSCAN, GATHER, GATHERV, REDUCE,
-    REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, SCAN, SCATTER, SCATTERV, KINDS
-};
-
-static const char *const names[KINDS] = {
-    "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "alltoallw", "barrier", "bcast", "exscan", "gather",
-    "gatherv", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "scatter", "scatterv",
-};
-
-/* Waited for, started and waited for, made beforehand and then the same. */
-enum form { BLOCKING, NONBLOCKING, PERSISTENT, FORMS };
 
 /* What comes before and after a collective's name in each form. */
 static const char *const before[FORMS] = {"", "i", ""}, *const after[FORMS] = {"", "", "_init"};

@@ -7,6 +7,7 @@
  * for the call that failed. */
 #include <mpi.h>
 
+#include "kinds.h"
 #include "memory.h"
 #include "persistent.h"
 #include "soak.h"
@@ -14,15 +15,6 @@
 
 enum { MOST_RANKS = 8, MOST_BYTES = 1 << 20, SLOTS = 4, COMMS = 5, REPORT_SECONDS = 2, BLOCKING_TURNS = 64 };
 
-enum kind {
-    ALLGATHER, ALLGATHERV, ALLREDUCE, ALLTOALL, ALLTOALLV, ALLTOALLW, BARRIER, BCAST, EXSCAN, GATHER, GATHERV, REDUCE,
-    REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, SCAN, SCATTER, SCATTERV, KINDS
-};
-static const char *const names[KINDS] = {
-    "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "alltoallw", "barrier", "bcast", "exscan", "gather",
-    "gatherv", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "scatter", "scatterv",
-};
-enum form { BLOCKING, NONBLOCKING, PERSISTENT, FORMS };
 
 static MPI_Datatype types[TYPES];
 static MPI_Op ops[OPS];

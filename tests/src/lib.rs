@@ -1,12 +1,14 @@
 //! What the suites that run MPI programs share.
 #![forbid(unsafe_code)]
 
+mod emulation;
 pub mod hosts;
 pub mod nccl;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+pub use emulation::{Emulation, emulation};
 use xtask::mpi::{self, Library};
 use xtask::{command, install};
 

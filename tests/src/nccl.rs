@@ -7,22 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use xtask::{command, emulate, kernels, nccl};
+use xtask::{command, nccl};
 
-struct Setting {
-    libraries: PathBuf,
-    emulator: PathBuf,
-    kernels: PathBuf,
-}
-
-fn setting() -> &'static Setting {
-    static MADE: OnceLock<Setting> = OnceLock::new();
-    MADE.get_or_init(|| Setting {
-        libraries: libraries(),
-        emulator: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
-        kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
-    })
-}
+use crate::emulation;
 
 /// The folder with hetccl's libraries, built once.
 ///
@@ -56,15 +43,15 @@ pub fn program(name: &str, vendor: &str) -> PathBuf {
 /// A program of a vendor's ranks, to be started with its arguments. The vendor is the first one. Without a limit the process is
 /// the program itself, which the caller ends.
 pub fn on_emulated(name: &str, vendor: &str, limit: Option<Duration>) -> Command {
-    let setting = setting();
+    let emulation = emulation();
     let program = program(name, vendor);
     let mut run = match limit {
         Some(limit) => command::limited(program, limit),
         None => Command::new(program),
     };
-    let path = format!("{}:{}", setting.libraries.display(), setting.emulator.display());
+    let path = format!("{}:{}", libraries().display(), emulation.drivers.display());
     run.env("LD_LIBRARY_PATH", path)
-        .env("HETCCL_EMULATOR_KERNELS", &setting.kernels)
+        .env("HETCCL_EMULATOR_KERNELS", &emulation.kernels)
         .env("NCCL_DEBUG", "WARN")
         .arg(vendor)
         .stdout(Stdio::piped())

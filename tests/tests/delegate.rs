@@ -6,14 +6,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use xtask::{command, emulate, kernels, nccl};
+use hetccl_tests::emulation;
+use xtask::{command, nccl};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 struct Setting {
     libraries: PathBuf,
-    emulator: PathBuf,
-    kernels: PathBuf,
     folder: PathBuf,
     /// The program, linked to either library.
     programs: [PathBuf; 2],
@@ -40,14 +39,7 @@ fn setting() -> &'static Setting {
             program
         });
         let vendors = [0, 1].map(|index| vendor(&folder, index, "usable", &["-DVERSION=22803"]));
-        Setting {
-            libraries,
-            emulator: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
-            kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
-            folder,
-            programs,
-            vendors,
-        }
+        Setting { libraries, folder, programs, vendors }
     })
 }
 
@@ -85,7 +77,7 @@ fn ranks(vendors: &[usize], expected: &str, variables: impl Fn(usize, &mut Comma
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let id = setting.folder.join(format!("id.{}.{number}", std::process::id()));
     let calls = setting.folder.join(format!("calls.{}.{number}", std::process::id()));
-    let path = format!("{}:{}", setting.libraries.display(), setting.emulator.display());
+    let path = format!("{}:{}", setting.libraries.display(), emulation().drivers.display());
     let devices = vendors.len().to_string();
     let started: Vec<_> = vendors
         .iter()
@@ -95,7 +87,7 @@ fn ranks(vendors: &[usize], expected: &str, variables: impl Fn(usize, &mut Comma
             run.arg(["cuda", "rocm"][vendor]).arg(rank.to_string()).arg(&devices).arg(&id);
             run.args(expected.split(' '))
                 .env("LD_LIBRARY_PATH", &path)
-                .env("HETCCL_EMULATOR_KERNELS", &setting.kernels)
+                .env("HETCCL_EMULATOR_KERNELS", &emulation().kernels)
                 .env("HETCCL_EMULATOR_CUDA_DEVICES", &devices)
                 .env("HETCCL_EMULATOR_HIP_DEVICES", &devices)
                 .env("HETCCL_NCCL_LIBRARY", &setting.vendors[0])

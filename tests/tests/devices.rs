@@ -3,32 +3,20 @@
 
 use std::path::PathBuf;
 use std::process::Output;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use hetccl_tests::{prefix, program};
+use hetccl_tests::{emulation, prefix, program};
 use xtask::mpi::{self, Library};
-use xtask::{command, emulate, kernels, ucx_cuda};
+use xtask::{command, emulate, ucx_cuda};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Blocks of no elements, of a few, and of so many that the collective stays in device memory.
 const COUNTS: [&str; 3] = ["0", "5", "40000"];
 
-/// The emulated drivers and the kernels that they run.
-struct Emulation {
-    libraries: PathBuf,
-    kernels: PathBuf,
-    faults: PathBuf,
-}
-
-fn emulation() -> &'static Emulation {
-    static MADE: OnceLock<Emulation> = OnceLock::new();
-    MADE.get_or_init(|| Emulation {
-        libraries: emulate::libraries().unwrap_or_else(|error| panic!("{error:#}")),
-        kernels: kernels::host_library().unwrap_or_else(|error| panic!("{error:#}")),
-        faults: command::target_dir().join("emulator/faults"),
-    })
+/// Where the emulation counts what the product must not do.
+fn faults() -> PathBuf {
+    command::target_dir().join("emulator/faults")
 }
 
 /// A run of `tests/c/device.c`.
@@ -68,11 +56,11 @@ impl Case<'_> {
         for pair in self.parameters.chunks(2) {
             command.arg("--mca").args(pair);
         }
-        let _ = std::fs::remove_file(&emulation.faults);
+        let _ = std::fs::remove_file(faults());
         command
-            .env("LD_LIBRARY_PATH", emulate::library_path(&emulation.libraries))
+            .env("LD_LIBRARY_PATH", emulate::library_path(&emulation.drivers))
             .env("HETCCL_EMULATOR_KERNELS", &emulation.kernels)
-            .env("HETCCL_EMULATOR_FAULTS", &emulation.faults)
+            .env("HETCCL_EMULATOR_FAULTS", faults())
             .envs(self.environment.iter().copied());
         if !self.vendors.is_empty() {
             emulate::by_vendor(&mut command, self.vendors);
@@ -88,7 +76,7 @@ impl Case<'_> {
         let Some(output) = self.output("device", &arguments) else { return 0 };
         let what = format!("{} ranks, {:?}, {}", self.ranks, self.memory, self.mode);
         assert!(output.status.success(), "{what}\n{}", command::tail(&output));
-        let faults = std::fs::read_to_string(&emulation().faults).unwrap_or_default();
+        let faults = std::fs::read_to_string(faults()).unwrap_or_default();
         assert_eq!(faults.lines().count(), 0, "{what}: device memory was touched\n{faults}");
         let text = String::from_utf8_lossy(&output.stdout);
         let held = text.lines().filter(|line| line.starts_with("ok ")).count();
@@ -288,7 +276,7 @@ fn ucx_with_and_without_modules_for_device_memory() {
     let folder = ucx_cuda::library_folder().unwrap_or_else(|error| panic!("{error:#}"));
     let library = ("HETCCL_UCX_LIB", folder.to_str().unwrap());
     // Open MPI 5 brings its UCX into the process before hetccl is there, so all of the program takes this one.
-    let first = format!("{}:{}", library.1, emulate::library_path(&emulation().libraries));
+    let first = format!("{}:{}", library.1, emulate::library_path(&emulation().drivers));
     let open_mpi_5 = mpi::version().is_some_and(|(major, _)| major >= 5);
     let other_ucx: &[(&str, &str)] =
         if open_mpi_5 { &[library, ("LD_LIBRARY_PATH", &first)] } else { &[library] };
@@ -377,7 +365,7 @@ fn doctor_tells_of_devices_and_of_their_absence() {
         let text = command::capture(&mut doctor).unwrap_or_else(|error| panic!("{error:#}"));
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
-    let emulated = ask(Some(emulate::library_path(&emulation().libraries)));
+    let emulated = ask(Some(emulate::library_path(&emulation().drivers)));
     let vendors: Vec<_> =
         emulated["devices"].as_array().unwrap().iter().map(|d| d["vendor"].clone()).collect();
     assert_eq!(vendors, ["CUDA", "ROCm", "Level Zero"]);

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use hetccl_tests::prefix;
+use hetccl_tests::{Emulation, emulation, prefix};
 use serde_json::Value;
+use xtask::command;
 use xtask::mpi::{self, Library};
-use xtask::{command, emulate, kernels};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -75,10 +75,9 @@ fn started_by_mpirun_it_takes_what_mpirun_names() {
 #[test]
 fn emulated_devices_of_two_vendors_through_nccl() {
     let Some(prefix) = prefix("hetccl perf on devices") else { return };
-    let emulator = emulate::libraries().unwrap_or_else(|error| panic!("{error:#}"));
-    let kernels = kernels::host_library().unwrap_or_else(|error| panic!("{error:#}"));
+    let Emulation { drivers, kernels } = emulation();
     let environment = [
-        ("LD_LIBRARY_PATH", emulator.to_str().unwrap()),
+        ("LD_LIBRARY_PATH", drivers.to_str().unwrap()),
         ("HETCCL_EMULATOR_KERNELS", kernels.to_str().unwrap()),
     ];
     let collectives =

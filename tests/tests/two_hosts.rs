@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use hetccl_tests::hosts::{Hosts, NETWORK};
-use hetccl_tests::{TRANSPORTS, prefix, program};
+use hetccl_tests::{Emulation, TRANSPORTS, emulation, prefix, program};
 use xtask::mpi::{self, Library};
-use xtask::{command, emulate, kernels};
+use xtask::{command, emulate};
 
 const LIMIT: Duration = Duration::from_secs(240);
 #[test]
@@ -35,15 +35,14 @@ fn the_demo_runs_across_two_hosts() {
 /// Ranks with emulated CUDA and ROCm devices and without any, two groups on either host: collectives by groups, over TCP.
 fn vendor_groups(hosts: &Hosts, prefix: &Path) {
     let vendors = ["cuda", "cuda", "rocm", "host"];
-    let libraries = emulate::libraries().unwrap_or_else(|error| panic!("{error:#}"));
-    let kernels = kernels::host_library().unwrap_or_else(|error| panic!("{error:#}"));
+    let Emulation { drivers, kernels } = emulation();
     let mut mpirun = mpi::mpirun(Library::Hetccl { prefix, transport: "ucx" }, 4, LIMIT);
     mpirun.args(["--mca", "coll_hetccl_hierarchy", "on"]);
     mpirun.args(["--mca", "coll_hetccl_verbose", "2"]);
     // One kernel serves both hosts, which could open each other's device memory.
     mpirun.args(["--mca", "coll_hetccl_gpu_path", "staging"]);
     mpirun.args(["--mca", "coll_hetccl_gpu_ring_bytes", "0"]);
-    mpirun.env("LD_LIBRARY_PATH", emulate::library_path(&libraries));
+    mpirun.env("LD_LIBRARY_PATH", emulate::library_path(drivers));
     mpirun.env("HETCCL_EMULATOR_KERNELS", kernels);
     let mut across = across(hosts, &mpirun);
     for name in ["LD_LIBRARY_PATH", "HETCCL_EMULATOR_KERNELS", "VENDORS"] {
