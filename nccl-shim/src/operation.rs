@@ -175,6 +175,11 @@ impl Work {
 }
 
 impl CollectiveWork {
+    /// Whether nothing is done to contributions or results.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.reduce, Some(Reduce::Plain(_)) | None)
+    }
+
     /// Whether it is a reduce_scatter whose result replaces the rank's own block.
     pub(crate) fn is_reduce_scatter_in_place(&self, rank: usize) -> bool {
         let own = self.send + rank * self.count * self.element.size_bytes();

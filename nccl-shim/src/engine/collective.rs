@@ -7,7 +7,7 @@ use hetccl_runtime::{Mode, Operation, Request};
 use super::Engine;
 use super::slices::Slices;
 use crate::Failure;
-use crate::operation::{self, CollectiveWork, Place, Prepared, Reduce, Scale};
+use crate::operation::{self, CollectiveWork, Place, Prepared, Scale};
 
 /// Rank 0 is asked to do things alone until it has declined in so many tasks in a row, which all ranks know.
 const PATIENCE: u32 = 3;
@@ -36,9 +36,7 @@ pub(super) struct Asking {
 impl Engine {
     /// Whether rank 0 is asked to do a collective alone; the same on all ranks.
     pub(super) fn asks(&self, prepared: &Prepared, work: &CollectiveWork) -> bool {
-        let gains = prepared.average
-            || (Slices::are_wanted(work, self.size)
-                && matches!(work.reduce, Some(Reduce::Plain(_)) | None));
+        let gains = prepared.average || (work.is_plain() && Slices::are_wanted(work, self.size));
         // The result of NCCL's in-place form replaces what only it is made of, in one pass.
         let in_one_pass = !matches!(prepared.temporary, Some((Place::Output, _)))
             || (self.size <= MOST_INPUTS && work.is_reduce_scatter_in_place(self.rank));

@@ -16,7 +16,7 @@ use hetccl_runtime::gpu::{Block, Order};
 use super::Engine;
 use super::collective::Collective;
 use crate::Failure;
-use crate::operation::{self, CollectiveWork, Reduce};
+use crate::operation::{self, CollectiveWork};
 
 /// Most bytes of a slice, of all blocks together.
 const SLICE_BYTES: usize = 1 << 20;
@@ -38,10 +38,7 @@ pub(super) struct Slices {
 
 impl Slices {
     pub(super) fn new(work: CollectiveWork, size: usize) -> Slices {
-        let blocks = if work.collective == Kind::ReduceScatterBlock { size } else { 1 };
-        let slice_bytes = if size == 1 { ALONE_BYTES } else { SLICE_BYTES };
-        let len = (slice_bytes / (blocks * work.element.size_bytes())).max(1);
-        Slices { work, len, next: 0, under_way: VecDeque::new() }
+        Slices { len: slice_len(&work, size), work, next: 0, under_way: VecDeque::new() }
     }
 
     /// Whether a collective needs memory that grows with it.
@@ -49,8 +46,8 @@ impl Slices {
         let reduces =
             matches!(work.collective, Kind::Allreduce | Kind::Reduce | Kind::ReduceScatterBlock);
         // Alone, a rank needs memory only to scale what it has.
-        let takes_memory = size > 1 || !is_plain(work);
-        reduces && takes_memory && Slices::new(work.clone(), size).len < work.count
+        let takes_memory = size > 1 || !work.is_plain();
+        reduces && takes_memory && slice_len(work, size) < work.count
     }
 
     /// What has been started and has not ended.
@@ -59,9 +56,11 @@ impl Slices {
     }
 }
 
-/// Whether nothing is done to contributions or results.
-fn is_plain(work: &CollectiveWork) -> bool {
-    matches!(work.reduce, Some(Reduce::Plain(_)) | None)
+/// Elements of a slice, of each block.
+fn slice_len(work: &CollectiveWork, size: usize) -> usize {
+    let blocks = if work.collective == Kind::ReduceScatterBlock { size } else { 1 };
+    let slice_bytes = if size == 1 { ALONE_BYTES } else { SLICE_BYTES };
+    (slice_bytes / (blocks * work.element.size_bytes())).max(1)
 }
 
 impl Engine {
@@ -69,7 +68,7 @@ impl Engine {
     pub(super) fn advance_slices(&mut self, slices: &mut Slices) -> Result<bool, Failure> {
         loop {
             // Averages and scaled sums have a block more each.
-            let window = if is_plain(&slices.work) { WINDOW } else { 1 };
+            let window = if slices.work.is_plain() { WINDOW } else { 1 };
             while slices.under_way.len() < window && slices.next < slices.work.count {
                 let begun = self.begin_slice(slices)?;
                 slices.under_way.push_back(begun);
