@@ -25,19 +25,14 @@ pub fn libraries() -> PathBuf {
 /// # Panics
 /// With the compiler's messages.
 pub fn program(name: &str, vendor: &str) -> PathBuf {
-    static COMPILED: Mutex<Option<HashMap<PathBuf, ()>>> = Mutex::new(None);
+    static COMPILED: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
     let library = if vendor == "rocm" { "librccl.so" } else { "libnccl.so" };
-    let program = command::target_dir().join(format!("nccl/{name}-{library}"));
     let libraries = libraries();
     let mut compiled = COMPILED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if compiled.get_or_insert_default().insert(program.clone(), ()).is_none() {
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-        cc.arg(command::root().join(format!("tests/c/{name}.c")));
-        cc.arg(libraries.join(library)).args(["-lm", "-lpthread"]);
-        command::capture(&mut cc).unwrap_or_else(|error| panic!("{error:#}"));
-    }
-    program
+    let compile =
+        || nccl::compile(name, &libraries, library).unwrap_or_else(|error| panic!("{error:#}"));
+    let programs = compiled.get_or_insert_default();
+    programs.entry(format!("{name}-{library}")).or_insert_with(compile).clone()
 }
 
 /// A program of a vendor's ranks, to be started with its arguments. The vendor is the first one. Without a limit the process is

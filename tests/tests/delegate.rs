@@ -31,12 +31,8 @@ fn setting() -> &'static Setting {
         let folder = command::target_dir().join("delegate");
         std::fs::create_dir_all(&folder).expect("the target folder is writable");
         let programs = ["libnccl.so", "librccl.so"].map(|library| {
-            let program = folder.join(format!("program-{library}"));
-            let source = command::root().join("tests/c/delegate.c");
-            let mut cc = Command::new("cc");
-            cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
-            run(cc.arg(libraries.join(library)));
-            program
+            nccl::compile("delegate", &libraries, library)
+                .unwrap_or_else(|error| panic!("{error:#}"))
         });
         let vendors = [0, 1].map(|index| vendor(&folder, index, "usable", &["-DVERSION=22803"]));
         Setting { libraries, folder, programs, vendors }

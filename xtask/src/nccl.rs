@@ -44,6 +44,20 @@ pub fn lay_out(from: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Compiles a program of `tests/c` for one of the libraries in the folder, which is called as builds link to it.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile(name: &str, libraries: &Path, library: &str) -> Result<PathBuf> {
+    let program = command::target_dir().join(format!("nccl/{name}-{library}"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    cc.arg(command::root().join("tests/c").join(name).with_extension("c"));
+    cc.arg(libraries.join(library)).args(["-lm", "-lpthread"]);
+    command::capture(&mut cc)?;
+    Ok(program)
+}
+
 /// In one step, so that a running program keeps the old file.
 fn replace(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).with_context(|| format!("replacing {}", to.display()))

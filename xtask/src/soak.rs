@@ -178,13 +178,8 @@ fn set_up(args: &Args, with_nccl: bool) -> Result<Setting> {
 
 fn set_up_nccl() -> Result<Nccl> {
     let libraries = nccl::libraries()?;
-    let programs = ["libnccl.so", "librccl.so"].map(|library| {
-        let program = command::target_dir().join(format!("nccl/soak-{library}"));
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-        cc.arg(command::root().join("tests/c/soak_nccl.c")).arg(libraries.join(library));
-        command::capture(&mut cc).map(|_| program)
-    });
+    let programs =
+        ["libnccl.so", "librccl.so"].map(|library| nccl::compile("soak_nccl", &libraries, library));
     let [cuda, rocm] = programs;
     Ok(Nccl { libraries, programs: [cuda?, rocm?] })
 }
