@@ -34,6 +34,9 @@ pub enum Order {
     ToHost,
     /// Only earlier copies from host memory to the device. Runs beside the others.
     FromHost,
+    /// Only what was queued so before: collectives of the vendor's library, and copies around them. Runs beside the others; see
+    /// [`Gpus::library_stream`].
+    Library,
 }
 
 /// A context with a queue of the library's own in it.
@@ -48,6 +51,8 @@ struct LaneState {
     /// For copies to and from host memory, which two engines of the device do at once.
     to_host: Stream,
     from_host: Stream,
+    /// For the vendor's library; made when there is one.
+    library: Option<Stream>,
     idle_events: Vec<Event>,
     /// Addresses of pinned memory and of device memory that is not in use.
     pinned: Pool<usize>,
@@ -68,6 +73,8 @@ impl LaneState {
             Order::AfterApplication | Order::Own => self.stream,
             Order::ToHost => self.to_host,
             Order::FromHost => self.from_host,
+            // Nothing is queued so before the stream is there.
+            Order::Library => self.library.unwrap_or(self.stream),
         }
     }
 }
@@ -213,19 +220,24 @@ impl Gpus {
     pub fn lane(&mut self, region: Region) -> Result<Lane, Error> {
         let address = region.address.0;
         let place = self.locate(address)?.ok_or(Error::NotDevice { address })?;
-        let vendor = Vendor::of(place.memory);
+        let vendor = Vendor::of(place.memory).ok_or(Error::NotDevice { address })?;
+        self.lane_in(vendor, place.context)?.ok_or(Error::NotDevice { address })
+    }
+
+    /// The lane of a vendor's context; `None` where the vendor has no driver here.
+    ///
+    /// # Errors
+    /// A failed call at the first use of a context.
+    pub fn lane_in(&mut self, vendor: Vendor, context: Context) -> Result<Option<Lane>, Error> {
         let known = self.lanes.iter().position(|lane| {
-            lane.context == place.context && Some(self.drivers[lane.driver].vendor()) == vendor
+            lane.context == context && self.drivers[lane.driver].vendor() == vendor
         });
         if let Some(index) = known {
-            return Ok(Lane(index));
+            return Ok(Some(Lane(index)));
         }
-        let driver = self
-            .drivers
-            .iter()
-            .position(|d| Some(d.vendor()) == vendor)
-            .ok_or(Error::NotDevice { address })?;
-        let context = place.context;
+        let Some(driver) = self.drivers.iter().position(|d| d.vendor() == vendor) else {
+            return Ok(None);
+        };
         let stream = || self.drivers[driver].stream(context);
         let (stream, to_host, from_host) = (stream()?, stream()?, stream()?);
         let memory = self.drivers[driver].vendor().memory();
@@ -236,6 +248,7 @@ impl Gpus {
             idle_events: Vec::new(),
             to_host,
             from_host,
+            library: None,
             pinned: Pool::default(),
             device: Pool::default(),
             rings: Vec::new(),
@@ -244,7 +257,27 @@ impl Gpus {
             memory,
             ordered: self.ordered,
         });
-        Ok(Lane(self.lanes.len() - 1))
+        Ok(Some(Lane(self.lanes.len() - 1)))
+    }
+
+    /// The lane's stream for collectives of the vendor's library ([`Order::Library`]), made to wait for what was queued so far as
+    /// [`Order::Own`].
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn library_stream(&mut self, lane: Lane) -> Result<Stream, Error> {
+        let event = self.idle_event(lane)?;
+        let state = &mut self.lanes[lane.0];
+        let driver = &self.drivers[state.driver];
+        let stream = match state.library {
+            Some(stream) => stream,
+            None => *state.library.insert(driver.stream(state.context)?),
+        };
+        driver.record(state.context, event, state.stream)?;
+        let waits = driver.wait(state.context, stream, event);
+        // A stream waits for what the event marks when it is told to.
+        state.idle_events.push(event);
+        waits.map(|()| stream)
     }
 
     /// Starts `into = from`; at least one of them is memory of the lane's device, the other may be host memory. Host

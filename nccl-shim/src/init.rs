@@ -15,6 +15,7 @@ use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
 use crate::delegate::Kept;
 use crate::delegate::agree::{self, Wish};
+use crate::delegate::inside::{self, Gather, Inside};
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
 use crate::mesh::Link;
@@ -24,7 +25,7 @@ use crate::weights::Weights;
 use crate::{Failure, Library, meeting, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 2;
+const WIRE_VERSION: u32 = 3;
 const MOST_ADDRESSES: usize = 8;
 const WARM_BYTES: usize = 256;
 
@@ -34,16 +35,18 @@ pub(crate) struct Card {
     version: u32,
     pub(crate) vendor: u8,
     /// Whether collectives go by vendor groups, as the rank's setting has it.
-    hierarchy: u8,
+    pub(crate) hierarchy: u8,
     port: u16,
     /// The same for all ranks on one device.
     pub(crate) device: u64,
-    host: u64,
+    pub(crate) host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
     addresses: [u32; MOST_ADDRESSES],
     /// Whether calls may go to the vendor's library.
     pub(crate) wish: Wish,
+    /// Whether vendors' libraries may work inside their groups.
+    pub(crate) group_library: u8,
     /// How much the rank counts in averages.
     pub(crate) weight: u64,
 }
@@ -63,7 +66,7 @@ impl Card {
         for address in self.addresses {
             bytes.extend_from_slice(&address.to_le_bytes());
         }
-        bytes.extend_from_slice(&[self.wish as u8, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&[self.wish as u8, self.group_library, 0, 0, 0, 0, 0, 0]);
         bytes.extend_from_slice(&self.weight.to_le_bytes());
         bytes
     }
@@ -85,6 +88,7 @@ impl Card {
                 u32::from_le_bytes(std::array::from_fn(|j| bytes[32 + 4 * i + j]))
             }),
             wish: Wish::from_number(bytes[32 + 4 * MOST_ADDRESSES]),
+            group_library: bytes[32 + 4 * MOST_ADDRESSES + 1],
             weight: word(32 + 4 * MOST_ADDRESSES + 8),
         })
     }
@@ -183,6 +187,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         network: hasher.finish(),
         addresses,
         wish: Wish::own(),
+        group_library: inside::setting()? as u8,
         weight: weights::own(),
     };
     Ok(Seat { library, listener, driver, device, card })
@@ -214,9 +219,9 @@ pub(crate) fn join(
     let met = meeting::meet(ids, rank, size)?;
     let cards = met.gather(seat.card.to_bytes())?;
     let cards = cards.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
-    let vendor_id = agree::agree(library, rank, &cards, |own| met.gather(own))?;
+    let agreed = seat.agree((rank, &cards), &|own| met.gather(own))?;
     met.part()?;
-    let joined = seat.take((rank, &cards), vendor_id, secret, config, wanted)?;
+    let joined = seat.take((rank, &cards), agreed, secret, config, wanted)?;
     log::line(
         Level::Info,
         &format!("rank {rank} of {size}: init took {:.1} ms", begun.elapsed().as_secs_f64() * 1e3),
@@ -224,7 +229,32 @@ pub(crate) fn join(
     Ok(joined)
 }
 
+/// What the ranks of a new communicator have agreed on.
+pub(crate) enum Agreed {
+    /// It is the vendor's, with this id.
+    Vendor(UniqueId),
+    /// It is hetccl's, with the vendors' libraries inside groups where they can.
+    Own(Inside),
+}
+
 impl Seat {
+    /// Agrees with the ranks that have these cards on who does the communicator's work.
+    ///
+    /// # Errors
+    /// Settings that can't be followed; of `gather`.
+    pub(crate) fn agree(
+        &self,
+        (rank, cards): (usize, &[Card]),
+        gather: &Gather<'_>,
+    ) -> Result<Agreed, Failure> {
+        if let Some(id) = agree::agree(self.library, rank, cards, gather)? {
+            return Ok(Agreed::Vendor(id));
+        }
+        let context = self.device.context;
+        self.driver.adopt(context)?;
+        inside::agree(self.library, context, rank, cards, gather).map(Agreed::Own)
+    }
+
     /// Starts the rank: in the vendor's library where there is an id for it, in an engine of hetccl's otherwise.
     ///
     /// # Errors
@@ -232,13 +262,16 @@ impl Seat {
     pub(crate) fn take(
         self,
         (rank, cards): (usize, &[Card]),
-        vendor_id: Option<UniqueId>,
+        agreed: Agreed,
         secret: [u8; 16],
         config: Option<Kept>,
         wanted: impl Fn() -> bool,
     ) -> Result<Joined, Failure> {
-        let Some(id) = vendor_id else {
-            return Ok(Joined::Own(Box::new(start(self, rank, cards, secret)?)));
+        let id = match agreed {
+            Agreed::Vendor(id) => id,
+            Agreed::Own(inside) => {
+                return Ok(Joined::Own(Box::new(start(self, rank, cards, secret, inside)?)));
+            }
         };
         self.driver.adopt(self.device.context)?;
         agree::join(self.library, id, rank, cards.len(), config, wanted).map(Joined::Vendor)
@@ -254,6 +287,7 @@ pub(crate) fn start(
     rank: usize,
     cards: &[Card],
     secret: [u8; 16],
+    inside: Inside,
 ) -> Result<Live, Failure> {
     let size = cards.len();
     let Seat { listener, driver, device, card, .. } = seat;
@@ -267,13 +301,23 @@ pub(crate) fn start(
             "rank {other} has another {HIERARCHY}: set the same everywhere"
         )));
     }
+    if let Some(other) = cards.iter().position(|other| other.group_library != card.group_library) {
+        return Err(Failure::usage(format!(
+            "rank {other} has another {}: set the same everywhere",
+            inside::SETTING
+        )));
+    }
     let all: Vec<u64> = cards.iter().map(|card| card.weight).collect();
     let weights = Weights::agree(rank, &all)?;
     let one_device = size > 1 && cards.iter().all(|other| other.device == card.device);
     if rank == 0 {
         settings::tell_ignored();
     }
-    let settings = Settings { hierarchy: hierarchy()?, ..Settings::default() };
+    let settings = Settings {
+        hierarchy: hierarchy()?,
+        group_library: inside::setting()?,
+        ..Settings::default()
+    };
     let gpus =
         Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes).ordered_by_caller();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
@@ -290,7 +334,8 @@ pub(crate) fn start(
     let communicator = Communicator::new(0, group, wire)
         .with_any_memory(true)
         .with_one_device(one_device)
-        .with_identities(cards.iter().map(Card::identity), process.settings());
+        .with_identities(cards.iter().map(Card::identity), process.settings())
+        .with_libraries(&inside.vendors, inside.own);
     if let Some(hierarchy) = communicator.hierarchy() {
         log::line(Level::Info, &format!("rank {rank} of {size}: {}", groups_text(hierarchy)));
     }
@@ -339,11 +384,17 @@ const HIERARCHY: &str = "HETCCL_HIERARCHY";
 /// # Errors
 /// A word that it does not know.
 fn hierarchy() -> Result<HierarchyChoice, Failure> {
-    let Ok(word) = std::env::var(HIERARCHY) else { return Ok(HierarchyChoice::default()) };
-    let names = HierarchyChoice::NAMES;
-    let known = names.iter().position(|&name| name == word);
-    known.map(|i| HierarchyChoice::ALL[i]).ok_or_else(|| {
-        Failure::argument(format!("{HIERARCHY} is {word:?}; possible: {}", names.join(", ")))
+    word(HIERARCHY, HierarchyChoice::NAMES).map(|number| HierarchyChoice::ALL[number])
+}
+
+/// The number of the word that a variable has; 0, the default, where it is not set.
+///
+/// # Errors
+/// A word that is not among them.
+pub(crate) fn word(variable: &str, names: &[&str]) -> Result<usize, Failure> {
+    let Ok(word) = std::env::var(variable) else { return Ok(0) };
+    names.iter().position(|&name| name == word).ok_or_else(|| {
+        Failure::argument(format!("{variable} is {word:?}; possible: {}", names.join(", ")))
     })
 }
 
@@ -385,12 +436,10 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cards_survive_the_wire() {
-        let card = Card {
+impl Card {
+    /// A card that says nothing in particular.
+    pub(crate) fn for_tests() -> Card {
+        Card {
             version: 1,
             vendor: 1,
             hierarchy: 2,
@@ -409,8 +458,19 @@ mod tests {
                 0,
             ],
             wish: Wish::Never,
+            group_library: 0,
             weight: 5,
-        };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_survive_the_wire() {
+        let card = Card { group_library: 2, ..Card::for_tests() };
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
         assert!(card.places(&card)[0].ip().is_loopback());
         assert!(!card.places(&Card { host: 9, ..card })[0].ip().is_loopback());

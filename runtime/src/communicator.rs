@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use hetccl_core::topology::{Hierarchy, Identity, Topology};
+use hetccl_core::topology::{self, Hierarchy, Identity, Topology};
 use hetccl_core::{Group, Transport};
+use hetccl_gpu::CclComm;
 use hetccl_ucx::Channel;
 
+use crate::library::GroupLibrary;
 use crate::one_device::Asking;
+use crate::process::Request;
 use crate::settings::Settings;
 
 /// How many nonblocking collectives of one communicator may be under way; later ones wait for their turn.
@@ -84,6 +87,10 @@ pub struct Communicator {
     pub(crate) one_device: bool,
     /// The machine under the ranks, where collectives may go by its groups; the same on all ranks.
     pub(crate) hierarchy: Option<Arc<Hierarchy>>,
+    /// The same with the groups in which vendors' libraries work; the same on all ranks.
+    with_libraries: Option<Arc<Hierarchy>>,
+    /// This rank's communicator in its vendor's library, if it is in such a group.
+    pub(crate) library: Option<Box<GroupLibrary>>,
     /// What rank 0 has said when it was asked to work for all.
     pub(crate) asking: Asking,
     /// Nonblocking collectives started so far.
@@ -111,6 +118,8 @@ impl Communicator {
             direct: false,
             one_device: false,
             hierarchy: None,
+            with_libraries: None,
+            library: None,
             asking: Asking::default(),
             started: 0,
             finished: [0; NONBLOCKING_LANES],
@@ -163,6 +172,31 @@ impl Communicator {
     /// The machine under the ranks, where collectives may go by its groups.
     pub fn hierarchy(&self) -> Option<&Hierarchy> {
         self.hierarchy.as_deref()
+    }
+
+    /// Lets the libraries of these vendors do what is done inside their groups, where
+    /// [`with_identities`](Communicator::with_identities) has found vendor groups; `own` is this rank's part, if it is in such a
+    /// group. All ranks must name the same vendors, and messages may be of any memory.
+    #[must_use]
+    pub fn with_libraries(
+        mut self,
+        vendors: &[topology::Vendor],
+        own: Option<GroupLibrary>,
+    ) -> Communicator {
+        if let Some(hierarchy) = self.hierarchy.as_deref().filter(|_| !vendors.is_empty()) {
+            self.with_libraries = Some(Arc::new(hierarchy.clone().with_libraries(vendors)));
+            self.library = own.map(Box::new);
+        }
+        self
+    }
+
+    /// The machine for a request: with the vendors' libraries where they have its operation.
+    pub(crate) fn machine(&self, request: &Request<'_>) -> Option<&Arc<Hierarchy>> {
+        let known = match request.reduction {
+            Some(reduction) => CclComm::can_reduce(reduction),
+            None => !request.call.collective.reduces(),
+        };
+        self.with_libraries.as_ref().filter(|_| known).or(self.hierarchy.as_ref())
     }
 
     /// This rank's place.

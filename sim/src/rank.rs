@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 
 use hetccl_core::{
-    Device, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport, TransportError,
+    Device, GroupCall, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport,
+    TransportError,
 };
 
+use crate::groups::{Groups, Queue};
 use crate::memory::{Arithmetic, Memory};
-use crate::network::{Lane, Network};
+use crate::network::{Happening, Lane, Network};
 use crate::simulation::Config;
 
 /// What a rank waits for.
@@ -37,10 +39,18 @@ pub(crate) struct SimRank {
     peers: Vec<usize>,
     /// Until when the rank copies and reduces.
     busy_until_ns: u64,
+    /// What the vendor's library has been asked for.
+    library: Queue,
 }
 
 impl SimRank {
-    pub(crate) fn new(process: usize, run: Run, memory: Memory, peers: Vec<usize>) -> SimRank {
+    pub(crate) fn new(
+        process: usize,
+        run: Run,
+        memory: Memory,
+        peers: Vec<usize>,
+        library: Queue,
+    ) -> SimRank {
         SimRank {
             process,
             run,
@@ -50,6 +60,7 @@ impl SimRank {
             waiting: Vec::new(),
             peers,
             busy_until_ns: 0,
+            library,
         }
     }
 
@@ -59,11 +70,13 @@ impl SimRank {
         network: &mut Network,
         config: &Config,
         arithmetic: Arithmetic,
+        groups: &mut Groups,
     ) -> Option<u64> {
         if self.ended.is_some() || network.is_lost(self.process) {
             return None;
         }
-        let SimRank { run, memory, waiting, peers, busy_until_ns, process, .. } = self;
+        let lost = self.library.members().find(|&member| network.is_lost(member));
+        let SimRank { run, memory, waiting, peers, busy_until_ns, process, library, .. } = self;
         // The device shares the rank's memory and time with the port.
         let (cell, busy) =
             (RefCell::new(memory), Cell::new((*busy_until_ns).max(network.now_ns())));
@@ -80,8 +93,15 @@ impl SimRank {
             arithmetic,
             busy_until_ns: &busy,
             ns_per_byte: config.reduce_ns_per_byte,
+            library,
+            groups,
+            lost,
         };
         let polled = run.poll(&mut port, &mut device);
+        for member in groups.take_wake() {
+            let jitter = network.jitter_ns();
+            network.schedule(config.latency_ns + jitter, Happening::Turn(member));
+        }
         *busy_until_ns = busy.get();
         let now = network.now_ns();
         match polled {
@@ -205,6 +225,10 @@ struct SimDevice<'a, 'm> {
     arithmetic: Arithmetic,
     busy_until_ns: &'a Cell<u64>,
     ns_per_byte: f64,
+    library: &'a mut Queue,
+    groups: &'a mut Groups,
+    /// A process of the group that is lost.
+    lost: Option<usize>,
 }
 
 impl SimDevice<'_, '_> {
@@ -234,7 +258,34 @@ impl Device for SimDevice<'_, '_> {
         Ok(Posted::Done)
     }
 
-    fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
-        Ok(true)
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn group(
+        &mut self,
+        call: GroupCall,
+        from: Region,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
+        let number = self.library.push(call, from, into);
+        let failed = || TransportError::Failed {
+            operation: "a collective of the vendor's library",
+            native_code: 0,
+            reason: "the rank has no library group".into(),
+        };
+        Ok(Posted::Pending(Handle(number.ok_or_else(failed)? as u64)))
+    }
+
+    fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {
+        let number = handle.0 as usize;
+        let memory = &mut self.memory.borrow_mut();
+        if self.library.has_ended(number, self.groups, memory, self.arithmetic) {
+            return Ok(true);
+        }
+        match self.lost {
+            Some(lost) => Err(Port::gone(Rank::from(lost))),
+            None => Ok(false),
+        }
     }
 }

@@ -8,6 +8,7 @@ use hetccl_core::{Binding, Call, Rank, Reduction, Run, TransportError};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use crate::groups::{Groups, Queue};
 use crate::memory::{Arithmetic, ELEMENT_BYTES, Memory};
 use crate::network::{Happening, Network};
 use crate::rank::SimRank;
@@ -116,6 +117,7 @@ impl Simulation {
     ) -> Result<Outcome, Failure> {
         let random = SmallRng::seed_from_u64(self.config.seed);
         let mut network = Network::new(self.config, random, calls.len());
+        let mut groups = Groups::default();
         let mut ranks: Vec<SimRank> = (0..calls.len())
             .map(|process| self.start(algorithm, calls, process, &initial(process)))
             .collect();
@@ -143,7 +145,8 @@ impl Simulation {
                 }
                 turns[process] += 1;
                 self.maybe_lose(process, turns[process], &mut network);
-                let wish = ranks[process].turn(&mut network, &self.config, self.arithmetic);
+                let wish =
+                    ranks[process].turn(&mut network, &self.config, self.arithmetic, &mut groups);
                 if let Some(delay) = wish
                     && !pending[process]
                 {
@@ -180,7 +183,8 @@ impl Simulation {
         let reachable = call.size() + call.group.remote_len();
         let peers =
             (0..reachable).map(|rank| process_of(calls, process, Rank::from(rank))).collect();
-        SimRank::new(process, run, memory, peers)
+        let library = Queue::new(call.topology.as_ref(), process);
+        SimRank::new(process, run, memory, peers, library)
     }
 
     fn maybe_lose(&self, process: usize, turns: usize, network: &mut Network) {

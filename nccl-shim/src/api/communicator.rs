@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::abi::{CONFIG_MAGIC, Code, CommHandle, Config, NO_COLOR, Properties, UniqueId};
 use crate::comm::{self, Comm, Live};
-use crate::delegate::{self, Kept, agree, calls};
+use crate::delegate::{self, Kept, calls};
 use crate::engine::{Command, Exchange};
 use crate::group::{self, Making};
 use crate::init::{self, CARD_BYTES, Card, Joined, Seat};
@@ -292,11 +292,11 @@ unsafe fn split_own(
             .collect();
         members.sort_by_key(|&(key, rank, _)| (key, rank));
         let own = members.iter().position(|&(_, member, _)| member == rank).unwrap_or(0);
-        let ranks = members.iter().map(|&(_, member, _)| member).collect();
+        let ranks: Vec<usize> = members.iter().map(|&(_, member, _)| member).collect();
         let cards: Vec<Card> = members.into_iter().map(|(.., card)| card).collect();
-        let gather = |own| exchange(lent.live()?, ranks, own);
-        let vendor_id = agree::agree(library, own, &cards, gather)?;
-        seat.take((own, &cards), vendor_id, secret, config, wanted)
+        let gather = |own| exchange(lent.live()?, ranks.clone(), own);
+        let agreed = seat.agree((own, &cards), &gather)?;
+        seat.take((own, &cards), agreed, secret, config, wanted)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(place, comm, make) }
@@ -385,8 +385,8 @@ unsafe fn shrink_own(
             all.iter().map(|bytes| Card::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
         let own = members.iter().position(|&member| member == rank).unwrap_or(0);
         let gather = |own| exchange(parent.live()?, members.clone(), own);
-        let vendor_id = agree::agree(library, own, &cards, gather)?;
-        seat.take((own, &cards), vendor_id, secret, config, wanted)
+        let agreed = seat.agree((own, &cards), &gather)?;
+        seat.take((own, &cards), agreed, secret, config, wanted)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(place, comm, make) }

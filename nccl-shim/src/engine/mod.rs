@@ -97,8 +97,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The thread's own.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) process: Process,
+    /// Before the process: a vendor's communicator ends before the memory that it may use is given back.
     pub(crate) communicator: Communicator,
+    pub(crate) process: Process,
     pub(crate) context: Context,
     pub(crate) link: Option<Link>,
     pub(crate) rank: usize,

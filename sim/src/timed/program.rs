@@ -1,6 +1,6 @@
 //! The schedules of all ranks, compactly.
 
-use hetccl_core::{Schedule, Step, StepId};
+use hetccl_core::{Rank, Schedule, Step, StepId};
 
 /// A message: `from`, `to`, bytes, and the two steps.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,15 @@ pub(super) enum Op {
     Recv(u32),
     /// Copies or reduces.
     Local { rank: u32, reduce: bool, bytes: u64 },
+    /// Takes part in a collective of the vendor's library, by its number.
+    Group(u32),
+}
+
+/// A collective of the vendor's library: each rank's step, and what each sends the next one on a ring.
+#[derive(Clone, Debug)]
+pub(super) struct Meeting {
+    pub(super) steps: Vec<(u32, u32)>,
+    pub(super) bytes: u64,
 }
 
 /// Schedules of all ranks that fit together.
@@ -33,10 +42,17 @@ pub struct Program {
     pub(super) successors: Vec<u32>,
     pub(super) waits_for: Vec<u32>,
     pub(super) messages: Vec<Message>,
+    pub(super) meetings: Vec<Meeting>,
 }
 
 /// One end of a message: sender, receiver, which of this pair's, step, bytes.
 type End = (u32, u32, u32, u32, u64);
+
+/// The ranks of library groups, and the meetings of each group so far, by their numbers in the program.
+struct Groups<'a> {
+    ranks: &'a [Vec<Rank>],
+    meetings: Vec<Vec<u32>>,
+}
 
 /// One rank's schedule with numbers of its own.
 struct Part {
@@ -51,18 +67,31 @@ enum StepKind {
     Send(u32),
     Recv(u32),
     Local(bool),
+    Group,
 }
 
 impl Program {
-    /// Builds every rank's schedule by `build`, several at a time, and joins them. Elements have `element_bytes` bytes.
-    ///
-    /// # Panics
-    /// When sends and receives do not match: the verifier lets no such algorithm pass.
+    /// As [`with_libraries`](Program::with_libraries), without any.
     pub fn new(
         ranks: usize,
         element_bytes: usize,
         build: impl Fn(usize) -> Schedule + Sync,
     ) -> Program {
+        Program::with_libraries(ranks, &[], element_bytes, build)
+    }
+
+    /// Builds every rank's schedule by `build`, several at a time, and joins them. Elements have `element_bytes` bytes; `libraries`
+    /// has the ranks of each library group, ascending.
+    ///
+    /// # Panics
+    /// When sends and receives do not match: the verifier lets no such algorithm pass.
+    pub fn with_libraries(
+        ranks: usize,
+        libraries: &[Vec<Rank>],
+        element_bytes: usize,
+        build: impl Fn(usize) -> Schedule + Sync,
+    ) -> Program {
+        let mut groups = Groups { ranks: libraries, meetings: vec![Vec::new(); libraries.len()] };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut program = Program { ranks, offsets: vec![0], ..Program::default() };
         let (mut sends, mut recvs): (Vec<End>, Vec<End>) = (Vec::new(), Vec::new());
@@ -86,7 +115,7 @@ impl Program {
                 handles.into_iter().flat_map(join).collect()
             });
             for (rank, part) in here.into_iter().zip(parts) {
-                program.add(rank, &part, &mut sends, &mut recvs);
+                program.add(rank, &part, &mut sends, &mut recvs, &mut groups);
             }
         }
         program.connect(sends, recvs);
@@ -103,9 +132,17 @@ impl Program {
         self.messages.len()
     }
 
-    fn add(&mut self, rank: usize, part: &Part, sends: &mut Vec<End>, recvs: &mut Vec<End>) {
+    fn add(
+        &mut self,
+        rank: usize,
+        part: &Part,
+        sends: &mut Vec<End>,
+        recvs: &mut Vec<End>,
+        groups: &mut Groups<'_>,
+    ) {
         let base = self.ops.len() as u32;
         let me = rank as u32;
+        let mut met = 0;
         let mut counts = std::collections::HashMap::<(u32, bool), u32>::new();
         for (i, &(kind, bytes)) in part.ops.iter().enumerate() {
             let step = base + i as u32;
@@ -114,7 +151,7 @@ impl Program {
                 *count += 1;
                 *count
             };
-            self.ops.push(match kind {
+            let op = match kind {
                 StepKind::Send(peer) => {
                     sends.push((me, peer, next(peer, true), step, bytes));
                     Op::Send(u32::MAX)
@@ -124,7 +161,12 @@ impl Program {
                     Op::Recv(u32::MAX)
                 }
                 StepKind::Local(reduce) => Op::Local { rank: me, reduce, bytes },
-            });
+                StepKind::Group => {
+                    met += 1;
+                    Op::Group(self.join(groups, rank, met - 1, (step, bytes)))
+                }
+            };
+            self.ops.push(op);
         }
         for &degree in &part.degrees {
             let last = self.offsets[self.offsets.len() - 1];
@@ -132,6 +174,30 @@ impl Program {
         }
         self.successors.extend(part.successors.iter().map(|&step| base + step));
         self.waits_for.extend_from_slice(&part.waits_for);
+    }
+
+    /// Adds a rank's step to the group's collective with a number there; the collective's number in the program.
+    fn join(
+        &mut self,
+        groups: &mut Groups<'_>,
+        rank: usize,
+        number: usize,
+        (step, bytes): (u32, u64),
+    ) -> u32 {
+        let is_in = |ranks: &Vec<Rank>| ranks.binary_search(&Rank::from(rank)).is_ok();
+        let group = groups.ranks.iter().position(is_in);
+        let group = group.expect("only ranks of library groups have such steps");
+        let size = groups.ranks[group].len() as u64;
+        let known = &mut groups.meetings[group];
+        if known.len() == number {
+            known.push(self.meetings.len() as u32);
+            self.meetings.push(Meeting { steps: Vec::new(), bytes: 0 });
+        }
+        let meeting = &mut self.meetings[known[number] as usize];
+        meeting.steps.push((rank as u32, step));
+        // The whole vector goes round, but for one part.
+        meeting.bytes = meeting.bytes.max(bytes * (size - 1) / size);
+        known[number]
     }
 
     fn connect(&mut self, mut sends: Vec<End>, mut recvs: Vec<End>) {
@@ -160,6 +226,7 @@ fn part(schedule: &Schedule, element_bytes: usize) -> Part {
         Step::Recv { peer, into, .. } => (StepKind::Recv(peer.0), bytes(into.len)),
         Step::Copy { into, .. } => (StepKind::Local(false), bytes(into.len)),
         Step::Reduce { into, .. } => (StepKind::Local(true), bytes(into.len)),
+        Step::Group { from, into, .. } => (StepKind::Group, bytes(from.len.max(into.len))),
     });
     let steps = schedule.steps().len() as u32;
     let successors = |step| schedule.successors(StepId(step));

@@ -56,6 +56,8 @@ struct Run<'a> {
     side: Vec<Picoseconds>,
     /// An eager message has arrived before its receive; or its receive waits.
     early: Vec<bool>,
+    /// How many ranks have come to each of the libraries' collectives.
+    come: Vec<u32>,
     done: usize,
     last: Picoseconds,
 }
@@ -80,6 +82,7 @@ pub fn run(program: &Program, topology: &Topology, mut tick: impl FnMut(usize)) 
         waiting: program.waits_for.clone(),
         side: vec![NEVER; program.messages.len()],
         early: vec![false; program.messages.len()],
+        come: vec![0; program.meetings.len()],
         done: 0,
         last: 0,
     };
@@ -146,6 +149,13 @@ impl Run<'_> {
                     self.meet(message, ready, true);
                 }
             }
+            Op::Group(number) => {
+                let meeting = &self.program.meetings[number as usize];
+                self.come[number as usize] += 1;
+                if self.come[number as usize] as usize == meeting.steps.len() {
+                    self.ring(number);
+                }
+            }
             Op::Recv(message) => {
                 if !self.eager(message) {
                     self.meet(message, self.now, false);
@@ -153,6 +163,32 @@ impl Run<'_> {
                     self.take(message);
                 }
             }
+        }
+    }
+
+    /// All have come to a collective of a vendor's library: everybody sends along a ring, piece by piece, so that each link is busy
+    /// with all of it once and the latencies of the steps add up.
+    fn ring(&mut self, number: u32) {
+        let meeting = &self.program.meetings[number as usize];
+        let ranks: Vec<usize> = meeting.steps.iter().map(|&(rank, _)| rank as usize).collect();
+        let mut ready = self.now;
+        for &rank in &ranks {
+            let launch = u64::from(self.topology.device(rank).launch_ns) * 1000;
+            ready = ready.max(self.start(rank as u32) + launch);
+        }
+        let (mut end, mut latency) = (ready, 0);
+        for (i, &from) in ranks.iter().enumerate() {
+            let way = self.machine.way(from, ranks[(i + 1) % ranks.len()]);
+            latency = latency.max(u64::from(way.latency_ns) * 1000);
+            for leg in way.legs() {
+                let free = &mut self.free[leg.link as usize];
+                *free = ready.max(*free) + transfer_ps(meeting.bytes, leg.mb_s);
+                end = end.max(*free);
+            }
+        }
+        end += latency * (ranks.len() as u64 - 1);
+        for &(_, step) in &self.program.meetings[number as usize].steps {
+            self.at(end, What::Done(step));
         }
     }
 
