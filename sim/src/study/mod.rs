@@ -118,7 +118,7 @@ impl Study {
         let (ranks, libraries) = (self.cluster.topology.len(), self.hierarchy.library_groups());
         let program = Program::with_libraries(ranks, libraries, ELEMENT_BYTES, build);
         let steps = program.steps().max(1) as f64;
-        run(&program, &self.cluster.topology, |done| tick(done as f64 / steps))
+        run(program, &self.cluster.topology, |done| tick(done as f64 / steps))
     }
 
     /// Elements of the call for so many bytes.
