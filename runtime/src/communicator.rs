@@ -297,6 +297,20 @@ mod tests {
     }
 
     #[test]
+    fn collectives_that_go_to_the_vendors_library_follow_each_other() {
+        let mut comm = communicator(None);
+        let turns: Vec<Turn> = (0..3).map(|_| comm.take_turn(Mode::Nonblocking)).collect();
+        comm.note_library(turns[0]);
+        comm.note_library(turns[2]);
+        assert_eq!(
+            turns.iter().map(|&turn| comm.may_run(turn)).collect::<Vec<_>>(),
+            [true, true, false]
+        );
+        comm.note_finished(turns[0]);
+        assert!(comm.may_run(turns[2]));
+    }
+
+    #[test]
     fn a_number_comes_again_only_after_its_predecessor() {
         let mut comm = communicator(None);
         let turns: Vec<Turn> = (0..130).map(|_| comm.take_turn(Mode::Nonblocking)).collect();

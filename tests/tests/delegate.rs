@@ -176,7 +176,7 @@ fn small_messages_do_not_start_the_library_of_a_group() {
     // Four ranks, and the two parts, which are handed on.
     assert_eq!(ran.called("ncclCommInitRank"), 8, "{:?}", ran.calls);
     for name in ["ncclReduceScatter", "ncclReduce", "ncclBroadcast", "ncclAllGather"] {
-        assert_eq!(ran.called(name), 0, "{name}");
+        assert_eq!(ran.called(name), 4, "{name}: each rank tries it once when it begins");
     }
 }
 
@@ -204,7 +204,7 @@ fn a_group_whose_library_is_of_no_use_is_hetccls() {
     }
     // The other group's library works.
     for ran in [&differ, &fail] {
-        assert!(ran.called("ncclReduceScatter") > 0, "{:?}", ran.calls);
+        assert!(ran.called("ncclReduceScatter") > 2, "more than to try it: {:?}", ran.calls);
     }
     let off = ranks(&[0, 1, 0, 1], "refused", |rank, run| {
         run.env("HETCCL_GROUP_LIBRARY", if rank == 1 { "off" } else { "auto" });
@@ -254,15 +254,14 @@ fn weights_count_in_averages_to_the_bit() {
     ] {
         let expected = format!("weighted {}", weights.join(" "));
         let ran = ranks(&vendors, &expected, |rank, run| {
-            run.env("HETCCL_RANK_WEIGHT", weights[rank]);
+            run.env("HETCCL_RANK_WEIGHT", weights[rank]).env("HETCCL_GROUP_LIBRARY", "on");
         });
         let held = ran.words(0).lines().filter(|line| line.starts_with("ok weighted")).count();
         assert_eq!(held, if weights[0] == "1.5" { 8 } else { 12 }, "{}", ran.words(0));
-        assert!(
-            ran.calls.is_empty(),
-            "the vendor's library does not know weights: {:?}",
-            ran.calls
-        );
+        // It does not know weights; a vendor group's gets what has been scaled.
+        assert_eq!(ran.called("ncclAllReduce"), 0, "{:?}", ran.calls);
+        let is_mixed = vendors.contains(&0) && vendors.contains(&1);
+        assert_eq!(ran.calls.is_empty(), !is_mixed, "{:?}", ran.calls);
     }
 }
 

@@ -126,11 +126,9 @@ fn vendors_libraries_work_inside_their_groups() {
         let called = |name: &str| text.lines().filter(|line| *line == name).count();
         assert!(called("ncclCommInitRank") >= list.len(), "{list:?}: {text}");
         for name in ["ncclReduceScatter", "ncclReduce", "ncclBroadcast", "ncclAllGather"] {
-            assert!(
-                called(name) >= list.len(),
-                "{list:?}: {name} was called {} times",
-                called(name)
-            );
+            // Each rank of a communicator tries it once.
+            let used = called(name).saturating_sub(called("ncclCommInitRank"));
+            assert!(used >= list.len(), "{list:?}: {name} was used {used} times");
         }
         println!("{list:?}: {} calls of the vendors' libraries", text.lines().count());
     }
