@@ -217,7 +217,7 @@ impl Seat {
         let cards = met.gather(self.card.to_bytes())?;
         let cards = cards.iter().map(|bytes| Card::from_bytes(bytes));
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
-        let vendor_id = agree::agree(self.library, rank, &cards, &|own| met.gather(own))?;
+        let vendor_id = agree::agree(self.library, rank, &cards, |own| met.gather(own))?;
         let Some(id) = vendor_id else {
             let started = start(self, rank, &cards, met.clone(), abandoned);
             // The others would wait for this rank.

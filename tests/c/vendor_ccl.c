@@ -3,7 +3,7 @@
  * stream, as a vendor's are. Compile with -DCUDA=1 or 0 and -DVERSION=22803; -DWITHOUT_ALLGATHER leaves one out.
  *
  * TEST_CALLS names a file that gets a line for each call; TEST_NO_GPU makes ncclGetUniqueId fail, as without a GPU; TEST_NO_INIT
- * makes ncclCommInitRank fail. */
+ * makes ncclCommInitRank fail, TEST_NO_LAUNCH what is queued on streams. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -419,6 +419,7 @@ static void *pinned(size_t bytes)
 static int enqueue(struct queued call, const void *send, void *recv, stream_t stream)
 {
     size_t most = call.in_bytes > call.out_bytes ? call.in_bytes : call.out_bytes;
+    if (NULL != getenv("TEST_NO_LAUNCH")) return ncclUnhandledCudaError;
     if (call.datatype < 0 || call.datatype > ncclBfloat16 || call.op > ncclMin || most > LARGE_BYTES) return wrong("more than the emulated vendor can do");
     pthread_mutex_lock(&releasing);
     struct queued **place = &released;

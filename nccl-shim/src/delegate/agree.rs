@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hetccl_runtime::gpu::version_text;
 
 use super::config::Kept;
-use super::inside::Gather;
 use crate::abi::{Code, CommHandle, Config, UniqueId};
 use crate::init::Card;
 use crate::log::{self, Level};
@@ -131,7 +130,7 @@ pub(crate) fn agree(
     library: Library,
     rank: usize,
     cards: &[Card],
-    gather: &Gather<'_>,
+    gather: impl FnOnce(Vec<u8>) -> Result<Vec<Vec<u8>>, Failure>,
 ) -> Result<Option<UniqueId>, Failure> {
     if let Some(rank) = cards.iter().position(|card| card.wish == Wish::Unclear) {
         return Err(Failure::argument(format!(

@@ -32,9 +32,6 @@ struct Candidate {
     ranks: Vec<usize>,
 }
 
-/// Gives everybody's bytes, by rank.
-pub(crate) type Gather<'a> = dyn Fn(Vec<u8>) -> Result<Vec<Vec<u8>>, Failure> + 'a;
-
 /// How long a rank waits for the library before it says that it can't be had: another rank may have failed there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
