@@ -267,7 +267,11 @@ fn tell_failure(
     let trouble = match *error {
         LaneError::Trouble(trouble) => Some(trouble),
         LaneError::Mismatch { peer } => crate::watch::difference(state, ticket, peer),
-        LaneError::Truncated { .. } | LaneError::PeerGone { .. } => None,
+        // Shared memory may notice first; the watch knows the rank's host and process.
+        LaneError::PeerGone { peer } => {
+            state.watch.as_ref().and(ticket).map(|_| watch::Trouble::Ended { peer })
+        }
+        LaneError::Truncated { .. } => None,
     };
     let (code, why) = match (trouble, error) {
         (Some(trouble), _) => crate::watch::explain(state, ticket, trouble),

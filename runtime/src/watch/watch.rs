@@ -262,8 +262,10 @@ impl Watch {
 
     /// The words for a trouble of the call `ticket`.
     pub fn describe(&self, ticket: Ticket, trouble: Trouble) -> String {
-        let guard = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let who = |peer: usize| match guard.1.as_ref().and_then(|all| all.get(peer)) {
+        let mut guard = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (members, followed) = &mut *guard;
+        let followed = followed.get_or_insert_with(|| follow(members()));
+        let who = |peer: usize| match followed.get(peer) {
             Some(other) => name(peer, &other.member),
             None => format!("rank {peer}"),
         };
