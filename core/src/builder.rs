@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::schedule::{Buffer, Schedule, Span, Step, StepId};
+use crate::schedule::{Buffer, GroupCollective, Schedule, Span, Step, StepId};
 use crate::types::Rank;
 
 /// What is known about one stretch of a buffer: ends at `end`, starts at its key in the map.
@@ -30,6 +30,8 @@ pub struct Builder {
     received: HashMap<Rank, u32>,
     scratch: Vec<usize>,
     in_place: bool,
+    /// The last collective of the vendor's library.
+    group: Option<StepId>,
 }
 
 impl Builder {
@@ -95,6 +97,26 @@ impl Builder {
             assert!(*operand == into || !overlap(operand, &into), "partial overlap in a reduction");
         }
         Some(self.push(Step::Reduce { left, right, into }, &[left, right], Some(into)))
+    }
+
+    /// A collective of the vendor's library among the ranks of the group, after those before it. Nothing where both spans are empty.
+    pub fn group(
+        &mut self,
+        collective: GroupCollective,
+        root: usize,
+        from: Span,
+        into: Span,
+    ) -> Option<StepId> {
+        let (from, into) = (self.resolve(from), self.resolve(into));
+        if from.len == 0 && into.len == 0 {
+            return None;
+        }
+        let step = Step::Group { collective, root: root as u32, from, into };
+        let id = self.push(step, &[from], Some(into));
+        if let Some(before) = self.group.replace(id) {
+            self.after(before, id);
+        }
+        Some(id)
     }
 
     /// Makes `later` wait for `earlier` although they touch different memory.

@@ -14,6 +14,9 @@ use crate::topology::{Division, Hierarchy, Route, Topology, Unit};
 const SMALLEST_CHUNK: usize = 64 << 10;
 const LARGEST_CHUNK: usize = 256 << 20;
 
+/// What a call of a vendor's library takes besides its bytes and the latencies of its steps: a kernel's launch and its ranks' meeting.
+const LIBRARY_NS: f64 = 20_000.0;
+
 /// Chunks under way at a time.
 const WINDOW: f64 = crate::algorithms::hetero::allreduce::WINDOW as f64;
 
@@ -51,30 +54,38 @@ pub fn choose(call: &Call, element_bytes: usize) -> Option<Choice> {
         let algorithm = select(call, element_bytes, &Choices::default())?;
         Some(Choice { algorithm, chunk: usize::MAX, estimate_ns: 0.0 })
     };
-    let Some(hierarchy) = &call.topology else { return table() };
-    let bytes = payload_bytes(call, element_bytes);
-    let candidates = shapes(hierarchy, call, bytes);
-    let best = candidates
-        .into_iter()
-        .filter_map(|(name, shape)| Some((by_name(call.collective, name)?, shape)))
-        .filter(|(algorithm, _)| algorithm.can_do(call))
-        .map(|(algorithm, shape)| {
-            let (chunk_bytes, estimate_ns) = best_chunk(hierarchy.topology(), &shape, bytes);
-            let chunk = (chunk_bytes / element_bytes.max(1)).max(1);
-            Choice { algorithm, chunk, estimate_ns }
-        })
-        .min_by(|a, b| a.estimate_ns.total_cmp(&b.estimate_ns));
-    best.or_else(table)
+    estimated(call, element_bytes, |_| true).or_else(table)
 }
 
 /// The cheapest schedule by groups, whatever others would cost, and its chunk; `None` where the machine is not known or no such
 /// schedule can do the call.
 pub fn choose_grouped(call: &Call, element_bytes: usize) -> Option<Choice> {
+    cheapest(call, element_bytes, is_grouped)
+}
+
+/// The schedule with the vendors' libraries, whatever others would cost; `None` where there is none for the call.
+pub fn choose_library(call: &Call, element_bytes: usize) -> Option<Choice> {
+    cheapest(call, element_bytes, |name| name == "hetero_library")
+}
+
+/// The cheapest schedule among those with such a name that the model knows, or else the first such.
+fn cheapest(call: &Call, element_bytes: usize, which: fn(&str) -> bool) -> Option<Choice> {
+    call.topology.as_ref()?;
+    let first = || {
+        let algorithm = crate::algorithms::of(call.collective)
+            .find(|algorithm| which(algorithm.name) && algorithm.can_do(call))?;
+        Some(Choice { algorithm, chunk: usize::MAX, estimate_ns: 0.0 })
+    };
+    estimated(call, element_bytes, which).or_else(first)
+}
+
+/// The cheapest schedule among those with such a name, and its chunk; `None` where the model knows none.
+fn estimated(call: &Call, element_bytes: usize, which: fn(&str) -> bool) -> Option<Choice> {
     let hierarchy = call.topology.as_ref()?;
     let bytes = payload_bytes(call, element_bytes);
-    let estimated = shapes(hierarchy, call, bytes)
+    shapes(hierarchy, call, bytes)
         .into_iter()
-        .filter(|(name, _)| is_grouped(name))
+        .filter(|(name, _)| which(name))
         .filter_map(|(name, shape)| Some((by_name(call.collective, name)?, shape)))
         .filter(|(algorithm, _)| algorithm.can_do(call))
         .map(|(algorithm, shape)| {
@@ -82,13 +93,7 @@ pub fn choose_grouped(call: &Call, element_bytes: usize) -> Option<Choice> {
             let chunk = (chunk_bytes / element_bytes.max(1)).max(1);
             Choice { algorithm, chunk, estimate_ns }
         })
-        .min_by(|a, b| a.estimate_ns.total_cmp(&b.estimate_ns));
-    let first = || {
-        let algorithm = crate::algorithms::of(call.collective)
-            .find(|algorithm| is_grouped(algorithm.name) && algorithm.can_do(call))?;
-        Some(Choice { algorithm, chunk: usize::MAX, estimate_ns: 0.0 })
-    };
-    estimated.or_else(first)
+        .min_by(|a, b| a.estimate_ns.total_cmp(&b.estimate_ns))
 }
 
 /// Whether an algorithm works by the groups of the machine.
@@ -120,12 +125,21 @@ fn best_chunk(topology: &Topology, shape: &Shape, bytes: usize) -> (usize, f64) 
 }
 
 fn shapes(h: &Hierarchy, call: &Call, bytes: usize) -> Vec<(&'static str, Shape)> {
-    let t = h.topology();
     let size = call.size();
     if size == 1 {
         return Vec::new();
     }
     let log = f64::from(size.next_power_of_two().trailing_zeros());
+    let mut shapes = own_shapes(h, call, bytes, log);
+    if !h.library_groups().is_empty() && !shapes.is_empty() {
+        shapes.extend(library_shape(h, call).map(|shape| ("hetero_library", shape)));
+    }
+    shapes
+}
+
+/// Schedules without vendors' libraries.
+fn own_shapes(h: &Hierarchy, call: &Call, bytes: usize, log: f64) -> Vec<(&'static str, Shape)> {
+    let (t, size) = (h.topology(), call.size());
     match call.collective {
         Collective::Allreduce => vec![
             ("hetero", grouped(h, h.by_group())),
@@ -243,7 +257,18 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
         let (inside, border, fabric) = rates(h, unit);
         let (mut near, mut far, mut part) = (0.0, 0.0, 1.0);
         let (mut messages, mut hops, mut filling) = (0.0, 0.0, 0.0);
-        for (stage, &members) in unit.stages.iter().enumerate() {
+        let stages = if unit.library { &[] } else { &unit.stages[..] };
+        if unit.library {
+            let members = unit.ranks.len() as f64;
+            let (near_load, far_load) = ring(t, unit);
+            near += 2.0 * near_load;
+            far += 2.0 * far_load;
+            filling += 2.0 * (near_load * inside + far_load * border);
+            messages += 2.0;
+            hops += 2.0 * library_call(t, unit);
+            part /= members;
+        }
+        for (stage, &members) in stages.iter().enumerate() {
             let share = part * (members as f64 - 1.0) / members as f64;
             let crosses = t.route(unit.peer(0, stage, 0).index(), unit.peer(0, stage, 1).index())
                 == Route::Network;
@@ -276,6 +301,51 @@ fn grouped(h: &Hierarchy, division: &Division) -> Shape {
         worst.hops = worst.hops.max(hops);
     }
     worst
+}
+
+/// What a vector puts on each rank's links when the vendor's library scatters or gathers it on a ring: on those inside, and on its share
+/// of the node's card.
+fn ring(t: &Topology, unit: &Unit) -> (f64, f64) {
+    let share = (unit.ranks.len() as f64 - 1.0) / unit.ranks.len() as f64;
+    let node = |rank: &crate::types::Rank| t.places[rank.index()].node;
+    let first = node(&unit.ranks[0]);
+    let here = unit.ranks.iter().filter(|rank| node(rank) == first).count();
+    let far = if here == unit.ranks.len() { 0.0 } else { share / here as f64 };
+    (share, far)
+}
+
+/// Nanoseconds of a call of the vendor's library besides its bytes.
+fn library_call(t: &Topology, unit: &Unit) -> f64 {
+    let spans = ring(t, unit).1 > 0.0;
+    let latency =
+        if spans { t.network.latency_ns } else { t.kind(unit.ranks[0].index()).latency_ns };
+    LIBRARY_NS + (unit.ranks.len() as f64 - 1.0) * f64::from(latency)
+}
+
+/// The schedules with vendors' libraries inside their groups.
+fn library_shape(h: &Hierarchy, call: &Call) -> Option<Shape> {
+    let (t, division) = (h.topology(), h.by_library());
+    let size = call.size() as f64;
+    let calls =
+        division.units.iter().filter(|u| u.library).map(|u| library_call(t, u)).fold(0.0, f64::max);
+    let mut worst = Shape { chunked: true, messages: 4.0, ..Shape::default() };
+    for unit in &division.units {
+        let (inside, border, _) = rates(h, unit);
+        let members = unit.ranks.len() as f64;
+        let (near, far) = match call.collective {
+            Collective::Allreduce => return Some(grouped(h, division)),
+            Collective::Bcast => (1.0, (division.units.len() as f64 - 1.0) / members),
+            // The root's own card takes what all other groups send.
+            Collective::Reduce => (1.0, division.units.len() as f64 - 1.0),
+            _ => (size, (size - members) / members),
+        };
+        worst.carried = worst.carried.max((near * inside).max(far * border));
+        worst.filling = worst.filling.max(near * inside + far * border);
+    }
+    let blocks = !matches!(call.collective, Collective::Bcast | Collective::Reduce);
+    // Every block is a call of its own.
+    worst.hops = calls * if blocks { size } else { 2.0 } + 3.0 * hop(t, Route::Network);
+    Some(worst)
 }
 
 fn leaders(h: &Hierarchy) -> Shape {
@@ -356,6 +426,35 @@ mod tests {
         assert!(large.algorithm.name.starts_with("hetero"), "{large:?}");
         assert!(large.chunk < 64 << 20);
         assert!(large.estimate_ns > small.estimate_ns);
+    }
+
+    #[test]
+    fn the_vendors_libraries_are_for_large_vectors() {
+        use crate::topology::{Identity, Vendor};
+        let identity = |rank: u64| Identity {
+            node: 1 + rank / 8,
+            vendor: if rank < 8 { Vendor::Nvidia } else { Vendor::Amd },
+            device: 1 + rank,
+        };
+        let identities: Vec<Identity> = (0..16).map(identity).collect();
+        let hierarchy = Hierarchy::new(Topology::assumed(&identities));
+        let hierarchy = Arc::new(hierarchy.with_libraries(&[Vendor::Nvidia, Vendor::Amd]));
+        for collective in [
+            Collective::Allreduce,
+            Collective::Bcast,
+            Collective::Allgather,
+            Collective::ReduceScatterBlock,
+        ] {
+            let pick = |count| {
+                let call = Call {
+                    topology: Some(Arc::clone(&hierarchy)),
+                    ..call(collective, count, false)
+                };
+                choose(&call, 4).unwrap().algorithm.name
+            };
+            assert_ne!(pick(16), "hetero_library", "{collective:?}");
+            assert_eq!(pick(16 << 20), "hetero_library", "{collective:?}");
+        }
     }
 
     #[test]

@@ -2,14 +2,16 @@
 //! steps that waited for them.
 //!
 //! A [`Run`] owns the counters of one execution and no memory of the caller's; it can be started any
-//! number of times (persistent collectives). Between polls it holds nothing but handles, so blocking
+//! number of times (persistent collectives). Where the device works in the order in which it is asked
+//! ([`Device::in_order`]), copies, reductions and collectives of the vendor's library follow each other there without
+//! the host's help; only messages wait until the host has seen that the work before them is done. Between polls it holds nothing but handles, so blocking
 //! and nonblocking collectives are the same code polled from different places.
 
 use std::sync::Arc;
 
 use crate::op::Reduction;
 use crate::schedule::{Buffer, Schedule, Span, Step, StepId};
-use crate::transport::{Device, Handle, MessageTag, Posted, Transport, TransportError};
+use crate::transport::{Device, GroupCall, Handle, MessageTag, Posted, Transport, TransportError};
 use crate::types::{Address, MemoryType, Region};
 
 /// Scratch buffers start on multiples of this many bytes.
@@ -43,6 +45,35 @@ struct InFlight {
     step: StepId,
     handle: Handle,
     owner: Owner,
+    /// Steps that the device keeps in order after this one have been released.
+    released: bool,
+}
+
+/// Who does a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Message,
+    Local,
+    Group,
+}
+
+impl Kind {
+    fn of(step: &Step) -> Kind {
+        match step {
+            Step::Send { .. } | Step::Recv { .. } => Kind::Message,
+            Step::Copy { .. } | Step::Reduce { .. } => Kind::Local,
+            Step::Group { .. } => Kind::Group,
+        }
+    }
+
+    /// Whether a device in order keeps `later` after this. A copy or reduction must not stand behind a collective of the library,
+    /// which may wait for ranks that wait for what comes behind it.
+    fn keeps(self, later: Kind) -> bool {
+        matches!(
+            (self, later),
+            (Kind::Local, Kind::Local | Kind::Group) | (Kind::Group, Kind::Group)
+        )
+    }
 }
 
 /// One execution of a schedule. See the [module documentation](self).
@@ -176,9 +207,13 @@ impl Run {
                 let step = self.ready[self.next];
                 self.next += 1;
                 match self.begin(step, transport, device)? {
-                    (Posted::Done, _) => self.complete(step),
+                    (Posted::Done, _) => self.complete(step, false),
                     (Posted::Pending(handle), owner) => {
-                        self.in_flight.push(InFlight { step, handle, owner });
+                        let released = matches!(owner, Owner::Device) && device.in_order();
+                        if released {
+                            self.release(step, |before, later| before.keeps(later));
+                        }
+                        self.in_flight.push(InFlight { step, handle, owner, released });
                     }
                 }
             }
@@ -200,7 +235,7 @@ impl Run {
         let mut any = false;
         let mut i = 0;
         while i < self.in_flight.len() {
-            let InFlight { step, handle, owner } = self.in_flight[i];
+            let InFlight { step, handle, owner, released } = self.in_flight[i];
             let tested = match owner {
                 Owner::Transport => transport.test(handle),
                 Owner::Device => device.test(handle),
@@ -209,7 +244,7 @@ impl Run {
                 Ok(false) => i += 1,
                 Ok(true) => {
                     self.in_flight.swap_remove(i);
-                    self.complete(step);
+                    self.complete(step, released);
                     any = true;
                 }
                 Err(error) => {
@@ -249,13 +284,28 @@ impl Run {
                 let (a, b, c) = (self.region(&left), self.region(&right), self.region(&into));
                 (device.reduce(reduction, a, b, c, into.len)?, Owner::Device)
             }
+            Step::Group { collective, root, from, into } => {
+                let call = GroupCall { collective, root, reduction: self.binding.reduction };
+                (device.group(call, self.region(&from), self.region(&into))?, Owner::Device)
+            }
         })
     }
 
     #[inline]
-    fn complete(&mut self, step: StepId) {
+    fn complete(&mut self, step: StepId, released: bool) {
         self.unfinished -= 1;
+        self.release(step, |before, later| !(released && before.keeps(later)));
+    }
+
+    /// Releases those steps that wait for `step` and that `which` says.
+    #[inline]
+    fn release(&mut self, step: StepId, which: impl Fn(Kind, Kind) -> bool) {
+        let steps = self.schedule.steps();
+        let before = Kind::of(&steps[step.0 as usize]);
         for &successor in self.schedule.successors(step) {
+            if !which(before, Kind::of(&steps[successor.0 as usize])) {
+                continue;
+            }
             let count = &mut self.waiting[successor.0 as usize];
             *count -= 1;
             if *count == 0 {
@@ -288,6 +338,7 @@ const fn align_up(len_bytes: usize) -> usize {
 mod tests {
     use super::*;
     use crate::Builder;
+    use crate::schedule::GroupCollective;
     use crate::types::Rank;
 
     /// Finishes nothing at once and everything at the `patience`-th question; notes the order of starts.
@@ -390,6 +441,75 @@ mod tests {
         assert!(matches!(error, TransportError::PeerFailed { .. }));
         assert_eq!(wire.cancelled.len(), 1, "the failed one is gone, the other is cancelled");
         assert_eq!(run.unfinished(), 0);
+    }
+
+    /// Finishes nothing before it is told to, in order or not; notes what was started.
+    #[derive(Default)]
+    struct Queue {
+        in_order: bool,
+        started: Vec<&'static str>,
+        finished: bool,
+    }
+
+    impl Queue {
+        fn note(&mut self, what: &'static str) -> Result<Posted, TransportError> {
+            self.started.push(what);
+            Ok(Posted::Pending(Handle(self.started.len() as u64)))
+        }
+    }
+
+    impl Device for Queue {
+        fn copy(&mut self, _: Region, _: Region) -> Result<Posted, TransportError> {
+            self.note("copy")
+        }
+        fn reduce(
+            &mut self,
+            _: &Reduction,
+            _: Region,
+            _: Region,
+            _: Region,
+            _: usize,
+        ) -> Result<Posted, TransportError> {
+            self.note("reduce")
+        }
+        fn in_order(&self) -> bool {
+            self.in_order
+        }
+        fn group(&mut self, _: GroupCall, _: Region, _: Region) -> Result<Posted, TransportError> {
+            self.note("group")
+        }
+        fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
+            Ok(self.finished)
+        }
+    }
+
+    #[test]
+    fn a_device_in_order_gets_what_follows_at_once_but_nothing_behind_the_library() {
+        let mut b = Builder::new(false);
+        let t = b.scratch(8);
+        let (input, output) = (Span::new(Buffer::Input, 0, 8), Span::new(Buffer::Output, 0, 8));
+        b.copy(input, t);
+        b.reduce(input, t, output);
+        b.group(GroupCollective::Allgather, 0, output.part(0, 4), output);
+        b.group(GroupCollective::Reduce, 0, input, t);
+        b.reduce(output, t, output);
+        b.send(Rank(1), output);
+        let schedule = Arc::new(b.finish());
+        for (in_order, first) in
+            [(true, &["copy", "reduce", "group", "group"][..]), (false, &["copy"])]
+        {
+            let mut run = Run::new(Arc::clone(&schedule));
+            let (mut wire, mut device) = (Slow::default(), Queue { in_order, ..Queue::default() });
+            run.start(binding(64));
+            assert!(!run.poll(&mut wire, &mut device).unwrap());
+            assert_eq!(device.started, first);
+            assert!(wire.started.is_empty(), "a message waits for the work before it");
+            device.finished = true;
+            let polls = (0..20).take_while(|_| !run.poll(&mut wire, &mut device).unwrap()).count();
+            assert!(polls < 20, "never finished");
+            assert_eq!(device.started, ["copy", "reduce", "group", "group", "reduce"]);
+            assert_eq!(wire.started, ["send"]);
+        }
     }
 
     #[test]

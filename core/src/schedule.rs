@@ -51,6 +51,19 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(pub u32);
 
+/// A collective that a vendor's library does among the ranks of one of its groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupCollective {
+    /// The group's inputs are combined; its i-th rank gets the i-th of equally long parts.
+    ReduceScatter,
+    /// All ranks' inputs, in the order of the group, reach all ranks.
+    Allgather,
+    /// The group's inputs are combined at the root; the others have no output.
+    Reduce,
+    /// The root's input reaches the outputs of all ranks; the others have no input.
+    Bcast,
+}
+
 /// What a rank does in one step.
 ///
 /// The n-th `Send` to a rank matches the n-th `Recv` from this one there, in program order; both have the same
@@ -91,6 +104,19 @@ pub enum Step {
         /// Result: `left` or `right` itself, or a span that overlaps neither.
         into: Span,
     },
+    /// A collective of the vendor's library in this rank's library group
+    /// ([`Hierarchy::library_group`](crate::topology::Hierarchy::library_group)). The n-th of a rank is one with the n-th of
+    /// all ranks of its group; they follow each other in program order.
+    Group {
+        /// Which.
+        collective: GroupCollective,
+        /// The root's place in the group, where there is one.
+        root: u32,
+        /// This rank's contribution.
+        from: Span,
+        /// Its result: apart from `from`, or in place as the library has it - the rank's part of the whole, or all of it.
+        into: Span,
+    },
 }
 
 /// This rank's steps, the dependencies between them and the scratch memory they need.
@@ -114,6 +140,11 @@ impl Schedule {
     /// The steps, in program order: every dependency points backwards.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// Whether there are calls of the vendor's library.
+    pub fn has_group_steps(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Group { .. }))
     }
 
     /// The steps that wait for `step`.

@@ -2,6 +2,7 @@
 //! [`Device`] that copies and reduces. Both may finish at once or later.
 
 use crate::op::Reduction;
+use crate::schedule::GroupCollective;
 use crate::types::{Rank, Region};
 
 /// Distinguishes the messages of one pair of ranks inside one communicator.
@@ -102,6 +103,17 @@ pub trait Transport {
     fn cancel(&mut self, handle: Handle);
 }
 
+/// A collective for the vendor's library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupCall {
+    /// Which.
+    pub collective: GroupCollective,
+    /// The root's place in the group, where there is one.
+    pub root: u32,
+    /// The operation, where it combines.
+    pub reduction: Option<Reduction>,
+}
+
 /// Copies and reduces memory on this rank. The caller drives progress of both traits elsewhere.
 pub trait Device {
     /// Starts `into = from`; the lengths are equal and the regions don't overlap.
@@ -120,6 +132,28 @@ pub trait Device {
         count: usize,
     ) -> Result<Posted, TransportError>;
 
-    /// Whether a started copy or reduction has finished.
+    /// Whether copies and reductions run in the order in which they were started, and collectives of the library's group after
+    /// the copies and reductions before them. The engine then starts steps that depend on earlier ones of these without
+    /// waiting for those to finish.
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    /// Starts a collective of the vendor's library among the ranks of this rank's group. They run in the order in which they
+    /// were started. Where a rank has no part in input or output, that region is empty.
+    fn group(
+        &mut self,
+        call: GroupCall,
+        _from: Region,
+        _into: Region,
+    ) -> Result<Posted, TransportError> {
+        Err(TransportError::Failed {
+            operation: "a collective of the vendor's library",
+            native_code: 0,
+            reason: format!("there is no library here for {:?}", call.collective),
+        })
+    }
+
+    /// Whether a started copy, reduction or collective has finished.
     fn test(&mut self, handle: Handle) -> Result<bool, TransportError>;
 }

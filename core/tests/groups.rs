@@ -40,7 +40,8 @@ fn named_groups_get_right_results() {
     let mut checked = 0;
     for sizes in [&[1, 1][..], &[2, 1], &[3, 2], &[4, 4], &[2, 2, 2], &[8, 4], &[8, 2, 6]] {
         for per_node in [None, Some(1), Some(2), Some(4), Some(8)] {
-            let hierarchy = Arc::new(Hierarchy::new(groups(sizes, per_node)));
+            let hierarchy = Hierarchy::new(groups(sizes, per_node));
+            let hierarchy = Arc::new(hierarchy.with_libraries(&[Vendor::Nvidia, Vendor::Amd]));
             let size = hierarchy.topology().len();
             for algorithm in ALGORITHMS.iter().filter(|a| a.name.starts_with("hetero")) {
                 for &collective in algorithm.collectives {
@@ -56,6 +57,11 @@ fn named_groups_get_right_results() {
                                 .into_iter()
                                 .map(|call| Call { topology: Some(Arc::clone(&hierarchy)), ..call })
                                 .collect();
+                            if !calls.iter().all(|call| algorithm.can_do(call)) {
+                                // Without a vendor of two ranks there is nothing for its library to do.
+                                assert!(algorithm.name == "hetero_library" && size <= 2);
+                                continue;
+                            }
                             verify::check(algorithm, &calls)
                                 .unwrap_or_else(|v| panic!("{sizes:?} {per_node:?}: {v}"));
                             checked += 1;

@@ -23,6 +23,8 @@ fn run(calls: &[Call], schedules: &[Schedule]) -> Result<(), String> {
     let mut unfinished: usize = schedules.iter().map(|s| s.steps().len()).sum();
     let mut started: HashMap<(Message, bool), (usize, StepId)> = HashMap::new();
     let mut ready = Vec::new();
+    let mut groups: HashMap<(usize, usize), Vec<(usize, StepId)>> = HashMap::new();
+    let mut behind = vec![0; calls.len()];
     for (process, counts) in waiting.iter().enumerate() {
         let free = (0..counts.len()).filter(|&i| counts[i] == 0);
         ready.extend(free.map(|i| (process, StepId(i as u32))));
@@ -32,6 +34,17 @@ fn run(calls: &[Call], schedules: &[Schedule]) -> Result<(), String> {
         let (message, sends) = match schedules[process].steps()[id.0 as usize] {
             Step::Send { peer, message, .. } => ((process, other_end(peer), message), true),
             Step::Recv { peer, message, .. } => ((other_end(peer), process, message), false),
+            Step::Group { .. } => {
+                let met = groups.entry(meeting(calls, process, &mut behind)).or_default();
+                met.push((process, id));
+                if met.len() == members(calls, process) {
+                    for finished in std::mem::take(met) {
+                        unfinished -= 1;
+                        release(schedules, &mut waiting, &mut ready, finished);
+                    }
+                }
+                continue;
+            }
             Step::Copy { .. } | Step::Reduce { .. } => {
                 unfinished -= 1;
                 release(schedules, &mut waiting, &mut ready, (process, id));
@@ -59,6 +72,20 @@ fn run(calls: &[Call], schedules: &[Schedule]) -> Result<(), String> {
         .map(|((message, _), (process, id))| format!("process {process} {id:?} {message:?}"))
         .collect();
     Err(format!("{unfinished} steps wait for ever, among them {stuck:?}"))
+}
+
+/// The library group of a process, and how many collectives there are behind it.
+fn meeting(calls: &[Call], process: usize, behind: &mut [usize]) -> (usize, usize) {
+    let hierarchy = calls[process].topology.as_ref();
+    let group = hierarchy.and_then(|hierarchy| hierarchy.library_group(process));
+    behind[process] += 1;
+    (group.expect("only ranks of library groups have such steps"), behind[process])
+}
+
+fn members(calls: &[Call], process: usize) -> usize {
+    let hierarchy = calls[process].topology.as_ref();
+    let group = hierarchy.and_then(|h| Some(h.library_groups()[h.library_group(process)?].len()));
+    group.expect("only ranks of library groups have such steps")
 }
 
 fn release(

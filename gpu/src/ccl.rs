@@ -73,6 +73,14 @@ pub enum CclError {
         /// Each place that was looked at, and what was there.
         tried: Vec<String>,
     },
+    /// The library has no way to do something.
+    #[error("{path} has no {what}")]
+    Missing {
+        /// The library.
+        path: String,
+        /// A function or an operation.
+        what: &'static str,
+    },
     /// The library refused a call.
     #[error("{function} of {path}: {text} ({code})")]
     Call {
@@ -197,11 +205,26 @@ impl VendorCcl {
             unsafe { std::mem::transmute(self.symbol(c"ncclGetUniqueId")) };
         // SAFETY: 128 bytes, as the library writes.
         let code = function.map_or(-1, |function| unsafe { function(&mut id) });
-        if code == 0 {
-            return Ok(id);
-        }
+        if code == 0 { Ok(id) } else { Err(self.refused("ncclGetUniqueId", code)) }
+    }
+
+    /// The refusal of a call, in the library's words.
+    pub(crate) fn refused(&self, function: &'static str, code: i32) -> CclError {
         let path = self.path.display().to_string();
-        Err(CclError::Call { function: "ncclGetUniqueId", path, code, text: self.text(code) })
+        CclError::Call { function, path, code, text: self.text(code) }
+    }
+
+    /// A function by its name.
+    ///
+    /// # Errors
+    /// [`CclError::Missing`].
+    pub(crate) fn function(&self, name: &'static CStr) -> Result<NonNull<c_void>, CclError> {
+        self.symbol(name).ok_or_else(|| self.missing(name.to_str().unwrap_or_default()))
+    }
+
+    /// The error for what it has not.
+    pub(crate) fn missing(&self, what: &'static str) -> CclError {
+        CclError::Missing { path: self.path.display().to_string(), what }
     }
 
     /// The library's words for one of its result codes.

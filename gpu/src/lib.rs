@@ -9,10 +9,12 @@
 //! stream that is ordered with it, is finished before a buffer is read ([`Gpus::after_application`]), as `cudaMemcpy`
 //! would have it.
 //!
-//! [`VendorCcl`] is a vendor's own collective library, in a table that nothing else sees.
+//! [`VendorCcl`] is a vendor's own collective library, in a table that nothing else sees; [`CclComm`] a communicator of it, for the
+//! collectives inside a vendor group.
 
 mod block;
 mod ccl;
+mod ccl_comm;
 mod cuda;
 mod driver;
 mod error;
@@ -30,6 +32,7 @@ mod vendor;
 
 pub use block::Block;
 pub use ccl::{CclError, VendorCcl, version_text};
+pub use ccl_comm::CclComm;
 pub use driver::{
     Callback, CaptureMode, Context, DeviceInfo, Driver, Event, Function, GraphHooks,
     IPC_HANDLE_BYTES, IpcHandle, Launch, Place, Recording, Relaxed, Stream,

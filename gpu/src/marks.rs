@@ -11,6 +11,8 @@ use crate::spare;
 /// From one word to the next.
 const WORD_BYTES: usize = 64;
 const BYTES: usize = 4096;
+/// Streams of a lane.
+const STREAMS: usize = 4;
 
 /// How a handle's end is seen.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +59,11 @@ impl Mark {
     }
 }
 
-/// The words of a lane's three streams, and the last value of each.
+/// The words of a lane's streams, and the last value of each.
 #[derive(Debug)]
 pub(crate) struct Marks {
     address: usize,
-    last: [u32; 3],
+    last: [u32; STREAMS],
 }
 
 impl Marks {
@@ -74,8 +76,8 @@ impl Marks {
             Some(address) => address,
             None => driver.allocate_pinned(context, BYTES)?,
         };
-        let marks = Marks { address, last: [0; 3] };
-        for index in 0..3 {
+        let marks = Marks { address, last: [0; STREAMS] };
+        for index in 0..STREAMS {
             word(address + index * WORD_BYTES).store(0, Ordering::Release);
         }
         Ok(marks)
@@ -87,6 +89,7 @@ impl Marks {
             Order::AfterApplication | Order::Own => 0,
             Order::ToHost => 1,
             Order::FromHost => 2,
+            Order::Library => 3,
         };
         self.last[index] = self.last[index].wrapping_add(1);
         Mark::Word { address: self.address + index * WORD_BYTES, value: self.last[index], looks: 0 }

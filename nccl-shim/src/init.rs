@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hetccl_core::topology::{self, Identity};
 use hetccl_core::{Datatype, Group, Rank, ReductionOp};
-use hetccl_runtime::gpu::{self, Change, Context, Driver, Gpus, Vendor};
+use hetccl_runtime::gpu::{self, Change, Driver, Gpus, Lane, Vendor};
 use hetccl_runtime::{
     Communicator, GpuPath, HierarchyChoice, MessageCounts, Process, Settings, Wire,
 };
@@ -17,6 +17,7 @@ use crate::abi::{Code, Element, UniqueId};
 use crate::comm::{Device, Live};
 use crate::delegate::Kept;
 use crate::delegate::agree::{self, Wish};
+use crate::delegate::inside;
 use crate::engine::{Engine, Shared};
 use crate::log::{self, Level};
 use crate::meeting::{self, Meeting};
@@ -27,7 +28,7 @@ use crate::weights::Weights;
 use crate::{Failure, Library, settings, weights};
 
 /// Changes when ranks of different builds could not talk.
-const WIRE_VERSION: u32 = 4;
+const WIRE_VERSION: u32 = 5;
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +36,16 @@ pub(crate) struct Card {
     version: u32,
     pub(crate) vendor: u8,
     /// Whether collectives go by vendor groups, as the rank's setting has it.
-    hierarchy: u8,
+    pub(crate) hierarchy: u8,
     /// How device buffers reach each other, as the rank's setting has it.
     gpu_path: u8,
     /// Whether calls may go to the vendor's library.
     pub(crate) wish: Wish,
+    /// Whether vendors' libraries may work inside their groups.
+    pub(crate) group_library: u8,
     /// The same for all ranks on one device.
     pub(crate) device: u64,
-    host: u64,
+    pub(crate) host: u64,
     /// The same for ranks that reach each other over the loopback interface.
     network: u64,
     /// How much the rank counts in averages.
@@ -50,13 +53,14 @@ pub(crate) struct Card {
 }
 
 /// Bytes of a card.
-const CARD_BYTES: usize = 40;
+const CARD_BYTES: usize = 41;
 
 impl Card {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CARD_BYTES);
         bytes.extend_from_slice(&self.version.to_le_bytes());
         bytes.extend_from_slice(&[self.vendor, self.hierarchy, self.wish as u8, self.gpu_path]);
+        bytes.push(self.group_library);
         for word in [self.device, self.host, self.network, self.weight] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -74,10 +78,11 @@ impl Card {
             hierarchy: bytes[5],
             wish: Wish::from_number(bytes[6]),
             gpu_path: bytes[7],
-            device: word(8),
-            host: word(16),
-            network: word(24),
-            weight: word(32),
+            group_library: bytes[8],
+            device: word(9),
+            host: word(17),
+            network: word(25),
+            weight: word(33),
         })
     }
 
@@ -151,6 +156,7 @@ pub(crate) fn sit(library: Library, device: Device) -> Result<Seat, Failure> {
         hierarchy: hierarchy()? as u8,
         gpu_path: gpu_path()? as u8,
         wish: Wish::own(),
+        group_library: inside::setting()? as u8,
         device: gpu::device_number(&*driver, device.number)?,
         host: settings::variable("NCCL_HOSTID").map_or_else(gpu::host_id, |id| {
             let mut hasher = std::hash::DefaultHasher::new();
@@ -213,7 +219,7 @@ impl Seat {
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
         let vendor_id = agree::agree(self.library, rank, &cards, |own| met.gather(own))?;
         let Some(id) = vendor_id else {
-            let started = start(self, rank, &cards, met.clone());
+            let started = start(self, rank, &cards, met.clone(), abandoned);
             // The others would wait for this rank.
             let started = started.inspect_err(|failure| met.give_up(rank, &failure.text));
             return Ok(Joined::Own(Box::new(started?)));
@@ -225,7 +231,7 @@ impl Seat {
     }
 }
 
-/// Starts a rank whose communicator has these cards, by rank.
+/// Starts a rank whose communicator has these cards, by rank, until `abandoned`.
 ///
 /// # Errors
 /// Ranks that do not fit together, the driver's or the system's.
@@ -234,17 +240,21 @@ pub(crate) fn start(
     rank: usize,
     cards: &[Card],
     meeting: Meeting,
+    abandoned: &AtomicBool,
 ) -> Result<Live, Failure> {
     let size = cards.len();
-    let Seat { driver, device, card, .. } = seat;
+    let Seat { library, driver, device, card } = seat;
     if let Some(other) = cards.iter().position(|other| other.version != card.version) {
         return Err(Failure::usage(format!(
             "rank {other} has another version of hetccl: load the same everywhere"
         )));
     }
     let differs = |of: fn(&Card) -> u8| cards.iter().position(|other| of(other) != of(&card));
-    let settings =
-        [(HIERARCHY, differs(|card| card.hierarchy)), (GPU_PATH, differs(|card| card.gpu_path))];
+    let settings = [
+        (HIERARCHY, differs(|card| card.hierarchy)),
+        (GPU_PATH, differs(|card| card.gpu_path)),
+        (inside::SETTING, differs(|card| card.group_library)),
+    ];
     if let Some((name, other)) = settings.iter().find_map(|(name, other)| Some((name, (*other)?))) {
         return Err(Failure::usage(format!(
             "rank {other} has another {name}: set the same everywhere"
@@ -259,13 +269,21 @@ pub(crate) fn start(
     if rank == 0 {
         settings::tell_ignored();
     }
-    let settings = Settings { hierarchy: hierarchy()?, gpu_path, ..small(Settings::default()) };
+    let settings = Settings {
+        hierarchy: hierarchy()?,
+        group_library: inside::setting()?,
+        gpu_path,
+        ..small(Settings::default())
+    };
     let gpus = Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes)
         .ordered_by_caller()
         .in_own_contexts();
     let mut process = Process::new(settings, Box::new(Float8Reducer));
     process.use_gpus(gpus);
-    let context = warm(&*driver, device, &mut process)?;
+    let lane = warm(&*driver, device, &mut process)?;
+    let context = process.gpus().context(lane);
+    let inside = inside::Ranks { library, rank, cards, meeting: &meeting, abandoned }
+        .agree(process.gpus(), lane)?;
     let (wire, link) = if size == 1 {
         (Wire::Alone, None)
     } else {
@@ -277,7 +295,8 @@ pub(crate) fn start(
     let communicator = Communicator::new(0, group, wire)
         .with_any_memory(true)
         .with_one_device(one_device)
-        .with_identities(cards.iter().map(Card::identity), process.settings());
+        .with_identities(cards.iter().map(Card::identity), process.settings())
+        .with_libraries(&inside.vendors, inside.own);
     if let Some(hierarchy) = communicator.hierarchy() {
         log::line(Level::Info, &format!("rank {rank} of {size}: {}", groups_text(hierarchy)));
     }
@@ -357,7 +376,11 @@ fn gpu_path() -> Result<GpuPath, Failure> {
 }
 
 /// What a variable says, of `all` with these names; the default without it.
-fn word_of<T: Copy + Default>(variable: &str, names: &[&str], all: &[T]) -> Result<T, Failure> {
+pub(crate) fn word_of<T: Copy + Default>(
+    variable: &str,
+    names: &[&str],
+    all: &[T],
+) -> Result<T, Failure> {
     let Ok(word) = std::env::var(variable) else { return Ok(T::default()) };
     let known = names.iter().position(|&name| name == word);
     known.map(|i| all[i]).ok_or_else(|| {
@@ -376,8 +399,8 @@ fn groups_text(hierarchy: &topology::Hierarchy) -> String {
 }
 
 /// Makes ready what the first collective would otherwise make while streams are held back: the library's own context and
-/// streams, and the kernels of the usual types. Returns the context.
-fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<Context, Failure> {
+/// streams, and the kernels of the usual types. Returns the lane of the device.
+fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<Lane, Failure> {
     const USUAL: [Datatype; 4] =
         [Datatype::Float32, Datatype::Bfloat16, Datatype::Float16, Datatype::Float64];
     driver.adopt(device.context)?;
@@ -396,7 +419,26 @@ fn warm(driver: &dyn Driver, device: Device, process: &mut Process) -> Result<Co
             let _ = gpus.can_map(lane, Change::Divide(1), datatype.into());
         }
     }
-    Ok(gpus.context(lane))
+    Ok(lane)
+}
+
+#[cfg(test)]
+impl Card {
+    /// A card that says nothing in particular.
+    pub(crate) fn for_tests() -> Card {
+        Card {
+            version: 1,
+            vendor: 1,
+            hierarchy: 2,
+            gpu_path: 1,
+            wish: Wish::Never,
+            group_library: 0,
+            device: 2,
+            host: 3,
+            network: 4,
+            weight: 5,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -405,17 +447,7 @@ mod tests {
 
     #[test]
     fn cards_survive_the_wire() {
-        let card = Card {
-            version: 1,
-            vendor: 1,
-            hierarchy: 2,
-            gpu_path: 1,
-            wish: Wish::Never,
-            device: 2,
-            host: 3,
-            network: 4,
-            weight: 5,
-        };
+        let card = Card { group_library: 2, ..Card::for_tests() };
         assert_eq!(card.to_bytes().len(), CARD_BYTES);
         assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(card));
     }

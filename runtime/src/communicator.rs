@@ -1,12 +1,16 @@
 //! A group of ranks and the wire between them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hetccl_core::topology::{Hierarchy, Identity, Topology};
+use hetccl_core::topology::{self, Hierarchy, Identity, Topology};
 use hetccl_core::{Group, Transport};
+use hetccl_gpu::CclComm;
 use hetccl_ucx::Channel;
 
+use crate::library::GroupLibrary;
 use crate::one_device::Asking;
+use crate::process::Request;
 use crate::settings::Settings;
 
 /// How many nonblocking collectives of one communicator may be under way; later ones wait for their turn.
@@ -84,6 +88,13 @@ pub struct Communicator {
     pub(crate) one_device: bool,
     /// The machine under the ranks, where collectives may go by its groups; the same on all ranks.
     pub(crate) hierarchy: Option<Arc<Hierarchy>>,
+    /// The same with the groups in which vendors' libraries work; the same on all ranks.
+    with_libraries: Option<Arc<Hierarchy>>,
+    /// This rank's communicator in its vendor's library, if it is in such a group.
+    pub(crate) library: Option<Box<GroupLibrary>>,
+    /// Collectives under way with steps of the vendor's library, in the order in which they were started. They follow each other: its
+    /// calls must come in the same order on all ranks.
+    library_turns: VecDeque<Turn>,
     /// What rank 0 has said when it was asked to work for all.
     pub(crate) asking: Asking,
     /// Nonblocking collectives started so far.
@@ -111,6 +122,9 @@ impl Communicator {
             direct: false,
             one_device: false,
             hierarchy: None,
+            with_libraries: None,
+            library: None,
+            library_turns: VecDeque::new(),
             asking: Asking::default(),
             started: 0,
             finished: [0; NONBLOCKING_LANES],
@@ -170,6 +184,38 @@ impl Communicator {
         self.hierarchy.as_deref()
     }
 
+    /// Lets the libraries of these vendors do what is done inside their groups, where
+    /// [`with_identities`](Communicator::with_identities) has found vendor groups; `own` is this rank's part, if it is in such a
+    /// group. All ranks must name the same vendors, and messages may be of any memory.
+    #[must_use]
+    pub fn with_libraries(
+        mut self,
+        vendors: &[topology::Vendor],
+        own: Option<GroupLibrary>,
+    ) -> Communicator {
+        if let Some(hierarchy) = self.hierarchy.as_deref().filter(|_| !vendors.is_empty()) {
+            self.with_libraries = Some(Arc::new(hierarchy.clone().with_libraries(vendors)));
+            self.library = own.map(Box::new);
+        }
+        self
+    }
+
+    /// Ends this rank's part in its vendor's library at once, whatever the other ranks do: the communicator has failed.
+    pub fn end_library(&mut self) {
+        if let Some(library) = self.library.take() {
+            library.give_up();
+        }
+    }
+
+    /// The machine for a request: with the vendors' libraries where they have its operation.
+    pub(crate) fn machine(&self, request: &Request<'_>) -> Option<&Arc<Hierarchy>> {
+        let known = match request.reduction {
+            Some(reduction) => CclComm::can_reduce(reduction),
+            None => !request.call.collective.reduces(),
+        };
+        self.with_libraries.as_ref().filter(|_| known).or(self.hierarchy.as_ref())
+    }
+
     /// This rank's place.
     pub fn group(&self) -> Group {
         self.group
@@ -200,9 +246,20 @@ impl Communicator {
         Turn { mode, number, tag }
     }
 
-    /// Whether a collective may send: the one that had its tags before has finished.
+    /// Notes that a collective that has been given its turn has steps of the vendor's library.
+    pub(crate) fn note_library(&mut self, turn: Turn) {
+        self.library_turns.push_back(turn);
+    }
+
+    /// Whether a collective may send: the one that had its tags before has finished, and those before that go to the vendor's
+    /// library as this one does.
     #[inline]
     pub(crate) fn may_run(&self, turn: Turn) -> bool {
+        let waits_for_library =
+            self.library_turns.front() != Some(&turn) && self.library_turns.contains(&turn);
+        if waits_for_library {
+            return false;
+        }
         match turn.mode.in_turn() {
             Some(index) => self.in_turn[index].1 == turn.number,
             None => self.finished[turn.tag as usize] == turn.number / self.lanes,
@@ -212,6 +269,7 @@ impl Communicator {
     /// Notes that a collective has finished, well or not.
     #[inline]
     pub(crate) fn note_finished(&mut self, turn: Turn) {
+        self.library_turns.retain(|other| *other != turn);
         match turn.mode.in_turn() {
             Some(index) => self.in_turn[index].1 += 1,
             None => self.finished[turn.tag as usize] += 1,
@@ -236,6 +294,20 @@ mod tests {
 
     fn communicator(remote_size: Option<u32>) -> Communicator {
         Communicator::new(0, Group { rank: Rank(0), size: 1, remote_size }, Wire::Alone)
+    }
+
+    #[test]
+    fn collectives_that_go_to_the_vendors_library_follow_each_other() {
+        let mut comm = communicator(None);
+        let turns: Vec<Turn> = (0..3).map(|_| comm.take_turn(Mode::Nonblocking)).collect();
+        comm.note_library(turns[0]);
+        comm.note_library(turns[2]);
+        assert_eq!(
+            turns.iter().map(|&turn| comm.may_run(turn)).collect::<Vec<_>>(),
+            [true, true, false]
+        );
+        comm.note_finished(turns[0]);
+        assert!(comm.may_run(turns[2]));
     }
 
     #[test]

@@ -2,15 +2,20 @@
 
 use std::cell::RefCell;
 
-use hetccl_core::{Device, Handle, MemoryType, Posted, Reduction, Region, TransportError};
+use hetccl_core::{
+    Device, GroupCall, Handle, MemoryType, Posted, Reduction, Region, TransportError,
+};
 use hetccl_gpu::{Gpus, Order};
 
 use crate::host::HostDevice;
+use crate::library::{GroupLibrary, LibrarySteps};
 
 /// The CPU, and the GPUs of this process.
 pub(crate) struct Devices<'a> {
     pub(crate) host: &'a mut HostDevice,
     pub(crate) gpus: &'a RefCell<Gpus>,
+    pub(crate) library: Option<&'a GroupLibrary>,
+    pub(crate) steps: &'a mut LibrarySteps,
 }
 
 impl Device for Devices<'_> {
@@ -49,7 +54,36 @@ impl Device for Devices<'_> {
         Ok(Posted::Pending(gpus.reduce(lane, (op, datatype), [left, right, into], count)?))
     }
 
+    /// An operation's memory is one device's, or the host's, where everything ends at once: its steps are on one stream.
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn group(
+        &mut self,
+        call: GroupCall,
+        from: Region,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
+        let library = self.library.ok_or_else(|| TransportError::Failed {
+            operation: "a collective of the vendor's library",
+            native_code: 0,
+            reason: "this rank is in no group with one".into(),
+        })?;
+        let host = &mut *self.host;
+        // Copies of the host end at once, and can't fail.
+        let copy = |from, into| drop(host.copy(from, into));
+        library.start(self.gpus, self.steps, call, from, into, copy).map(Posted::Pending)
+    }
+
     fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {
+        if let (true, Some(library)) = (LibrarySteps::is_ours(handle), self.library) {
+            let host = &mut *self.host;
+            return library.test(self.gpus, self.steps, handle, |from, into| {
+                // Copies of the host end at once, and can't fail.
+                let _ = host.copy(from, into);
+            });
+        }
         Ok(self.gpus.borrow_mut().test(handle)?)
     }
 }

@@ -13,6 +13,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod host;
+mod library;
 mod messages;
 mod one_device;
 mod probe;
@@ -34,11 +35,13 @@ pub use hetccl_core as core;
 pub use hetccl_gpu as gpu;
 pub use hetccl_ucx as ucx;
 pub use host::ExternalReducer;
+pub use library::GroupLibrary;
 pub use probe::{Ucx, libraries_in_use, ucx, ucx_version};
 pub use process::{Direction, MessageCounts, Operation, Process, Request};
 pub use rdma::Rdma;
 pub use settings::{
-    GpuChoice, GpuPath, HierarchyChoice, PRIORITY_HELP, SETTINGS, Setting, SettingError, Settings,
-    SharedMemory, TransportChoice, VERBOSE_HELP, WORD_SETTINGS, WordSetting, algorithm_setting,
+    GpuChoice, GpuPath, GroupLibraryChoice, HierarchyChoice, PRIORITY_HELP, SETTINGS, Setting,
+    SettingError, Settings, SharedMemory, TransportChoice, VERBOSE_HELP, WORD_SETTINGS,
+    WordSetting, algorithm_setting,
 };
 pub use variables::{VARIABLES, Variable};

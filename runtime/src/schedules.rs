@@ -6,7 +6,7 @@ use hetccl_core::algorithms::Algorithm;
 use hetccl_core::{Call, Collective, Layout, Schedule, cost, payload_bytes, select};
 use rustc_hash::FxHashMap;
 
-use crate::settings::{HierarchyChoice, Settings};
+use crate::settings::{GroupLibraryChoice, HierarchyChoice, Settings};
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
@@ -129,6 +129,11 @@ fn pick(
         || select(call, element_bytes, &settings.choices).map(|algorithm| (algorithm, None));
     if call.topology.is_none() || settings.choices.is_forced(call.collective) {
         return table();
+    }
+    if settings.group_library == GroupLibraryChoice::On
+        && let Some(choice) = cost::choose_library(call, element_bytes)
+    {
+        return Some((choice.algorithm, Some(choice.chunk.min(call.chunk))));
     }
     let choice = match settings.hierarchy {
         HierarchyChoice::Off => None,

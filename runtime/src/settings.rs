@@ -92,6 +92,18 @@ words! {
     }
 }
 
+words! {
+    /// Whether the vendors' libraries do what collectives of mixed communicators do inside their groups.
+    GroupLibraryChoice {
+        /// Where they can, and a model of the cost says that it pays.
+        Auto = "auto",
+        /// Wherever they can.
+        On = "on",
+        /// Never.
+        Off = "off",
+    }
+}
+
 /// The settings of a process; all ranks of a job must have the same.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -109,6 +121,8 @@ pub struct Settings {
     pub gpu_path: GpuPath,
     /// Whether collectives go by vendor groups.
     pub hierarchy: HierarchyChoice,
+    /// Whether the vendors' libraries work inside their groups. For front ends that load them.
+    pub group_library: GroupLibraryChoice,
     /// Operations with this many bytes of device buffers and more stay in device memory.
     pub gpu_resident_bytes: usize,
     /// Bytes of messages that begin with a header, where ranks may have device memory.
@@ -151,6 +165,7 @@ impl Default for Settings {
             gpus: GpuChoice::Auto,
             gpu_path: GpuPath::Auto,
             hierarchy: HierarchyChoice::Auto,
+            group_library: GroupLibraryChoice::Auto,
             gpu_resident_bytes: 256 << 10,
             gpu_long_bytes: 64 << 10,
             gpu_staging_bytes: 512 << 10,

@@ -85,6 +85,13 @@ pub const VARIABLES: &[Variable] = &[
          Without it: auto",
     ),
     variable(
+        "HETCCL_GROUP_LIBRARY",
+        "the NCCL library",
+        "What is done among the ranks of one vendor in a communicator of several, the vendor's own library does where they have a \
+         GPU each (or an NCCL_HOSTID each), at least two of them. auto: where a model of the cost says that it pays; on: wherever \
+         it can; off: never. The same on all ranks. Without it: auto",
+    ),
+    variable(
         "NCCL_COMM_ID",
         "the NCCL library",
         "HOST:PORT where rank 0 waits for the others, for programs that share no unique id. Without it: an address of rank \

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+mod groups;
 mod memory;
 mod network;
 mod rank;

@@ -25,6 +25,15 @@ impl Arithmetic {
             ],
         }
     }
+
+    /// The same for all elements of two vectors.
+    pub(crate) fn combine_bytes(self, left: &[u8], right: &[u8]) -> Vec<u8> {
+        let pairs = elements(left).into_iter().zip(elements(right));
+        pairs
+            .map(|(a, b)| self.combine(a, b))
+            .flat_map(|element| element.into_iter().flat_map(u32::to_le_bytes))
+            .collect()
+    }
 }
 
 /// The arenas start at these addresses; nothing else is valid.
@@ -82,11 +91,7 @@ impl Memory {
     /// # Panics
     /// As [`read`](Memory::read).
     pub fn reduce(&mut self, arithmetic: Arithmetic, left: Region, right: Region, into: Region) {
-        let pairs = elements(self.read(left)).into_iter().zip(elements(self.read(right)));
-        let sums: Vec<u8> = pairs
-            .map(|(a, b)| arithmetic.combine(a, b))
-            .flat_map(|element| element.into_iter().flat_map(u32::to_le_bytes))
-            .collect();
+        let sums = arithmetic.combine_bytes(self.read(left), self.read(right));
         self.write(into, &sums);
     }
 }

@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 
 use hetccl_core::{
-    Device, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport, TransportError,
+    Device, GroupCall, Handle, MessageTag, Posted, Rank, Reduction, Region, Run, Transport,
+    TransportError,
 };
 
+use crate::groups::{Groups, Queue};
 use crate::memory::{Arithmetic, Memory};
 use crate::network::{Happening, Lane, Network};
 use crate::simulation::{Config, LOOK_NS};
@@ -38,6 +40,8 @@ pub(crate) struct SimRank {
     /// Until when the rank copies and reduces.
     busy_until_ns: u64,
     life: Life,
+    /// What the vendor's library has been asked for.
+    library: Queue,
 }
 
 /// Steps that a rank has begun, and may begin before it is lost.
@@ -69,6 +73,7 @@ impl SimRank {
         memory: Memory,
         peers: Vec<usize>,
         most_steps: Option<usize>,
+        library: Queue,
     ) -> SimRank {
         SimRank {
             process,
@@ -80,6 +85,7 @@ impl SimRank {
             peers,
             busy_until_ns: 0,
             life: Life { begun: Cell::new(0), most: most_steps },
+            library,
         }
     }
 
@@ -89,11 +95,14 @@ impl SimRank {
         network: &mut Network,
         config: &Config,
         arithmetic: Arithmetic,
+        groups: &mut Groups,
     ) -> Option<u64> {
         if self.ended.is_some() || network.is_lost(self.process) {
             return None;
         }
-        let SimRank { run, memory, waiting, peers, busy_until_ns, process, life, .. } = self;
+        let lost = self.library.members().find(|&member| network.is_lost(member));
+        let SimRank { run, memory, waiting, peers, busy_until_ns, process, library, life, .. } =
+            self;
         // The device shares the rank's memory and time with the port.
         let (cell, busy) =
             (RefCell::new(memory), Cell::new((*busy_until_ns).max(network.now_ns())));
@@ -112,8 +121,15 @@ impl SimRank {
             busy_until_ns: &busy,
             ns_per_byte: config.reduce_ns_per_byte,
             life,
+            library,
+            groups,
+            lost,
         };
         let polled = run.poll(&mut port, &mut device);
+        for member in groups.take_wake() {
+            let jitter = network.jitter_ns();
+            network.schedule(config.latency_ns + jitter, Happening::Turn(member));
+        }
         *busy_until_ns = busy.get();
         let now = network.now_ns();
         match polled {
@@ -254,6 +270,10 @@ struct SimDevice<'a, 'm> {
     busy_until_ns: &'a Cell<u64>,
     ns_per_byte: f64,
     life: &'a Life,
+    library: &'a mut Queue,
+    groups: &'a mut Groups,
+    /// A process of the group that is lost.
+    lost: Option<usize>,
 }
 
 impl SimDevice<'_, '_> {
@@ -285,7 +305,34 @@ impl Device for SimDevice<'_, '_> {
         Ok(Posted::Done)
     }
 
-    fn test(&mut self, _: Handle) -> Result<bool, TransportError> {
-        Ok(true)
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn group(
+        &mut self,
+        call: GroupCall,
+        from: Region,
+        into: Region,
+    ) -> Result<Posted, TransportError> {
+        let number = self.library.push(call, from, into);
+        let failed = || TransportError::Failed {
+            operation: "a collective of the vendor's library",
+            native_code: 0,
+            reason: "the rank has no library group".into(),
+        };
+        Ok(Posted::Pending(Handle(number.ok_or_else(failed)? as u64)))
+    }
+
+    fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {
+        let number = handle.0 as usize;
+        let memory = &mut self.memory.borrow_mut();
+        if self.library.has_ended(number, self.groups, memory, self.arithmetic) {
+            return Ok(true);
+        }
+        match self.lost {
+            Some(lost) => Err(Port::gone(Rank::from(lost))),
+            None => Ok(false),
+        }
     }
 }

@@ -8,6 +8,7 @@ use hetccl_core::{Binding, Call, Rank, Reduction, Run, TransportError};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use crate::groups::{Groups, Queue};
 use crate::memory::{Arithmetic, ELEMENT_BYTES, Memory};
 use crate::network::{Happening, Network};
 use crate::rank::SimRank;
@@ -123,6 +124,7 @@ impl Simulation {
     ) -> Result<Outcome, Failure> {
         let random = SmallRng::seed_from_u64(self.config.seed);
         let mut network = Network::new(self.config, random, calls.len());
+        let mut groups = Groups::default();
         let mut ranks: Vec<SimRank> = (0..calls.len())
             .map(|process| self.start(algorithm, calls, process, &initial(process)))
             .collect();
@@ -151,7 +153,8 @@ impl Simulation {
                 if total > MOST_TURNS {
                     return Err(self.failure(algorithm, "ranks run without an end".into()));
                 }
-                let wish = ranks[process].turn(&mut network, &self.config, self.arithmetic);
+                let wish =
+                    ranks[process].turn(&mut network, &self.config, self.arithmetic, &mut groups);
                 if let Some(delay) = wish
                     && !pending[process]
                 {
@@ -189,7 +192,8 @@ impl Simulation {
         let peers =
             (0..reachable).map(|rank| process_of(calls, process, Rank::from(rank))).collect();
         let loss = self.config.loss.filter(|loss| loss.process == process);
-        SimRank::new(process, run, memory, peers, loss.map(|loss| loss.after_steps))
+        let library = Queue::new(call.topology.as_ref(), process);
+        SimRank::new(process, run, memory, peers, loss.map(|loss| loss.after_steps), library)
     }
 
     fn conclude(

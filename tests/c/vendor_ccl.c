@@ -1,7 +1,9 @@
-/* A vendor's NCCL or RCCL for tests: the functions that such a library has, with an allreduce of float sums on emulated
- * devices, ranks meeting in shared memory. Compile with -DCUDA=1 or 0 and -DVERSION=22803; -DWITHOUT_ALLGATHER leaves one out.
+/* A vendor's NCCL or RCCL for tests: the functions that such a library has, on emulated devices, ranks meeting in shared memory.
+ * The allreduce of float sums waits for the others in the call; reduce-scatter, reduce, allgather and broadcast are queued on the
+ * stream, as a vendor's are. Compile with -DCUDA=1 or 0 and -DVERSION=22803; -DWITHOUT_ALLGATHER leaves one out.
  *
- * TEST_CALLS names a file that gets a line for each call; TEST_NO_GPU makes ncclGetUniqueId fail, as without a GPU. */
+ * TEST_CALLS names a file that gets a line for each call; TEST_NO_GPU makes ncclGetUniqueId fail, as without a GPU; TEST_NO_INIT
+ * makes ncclCommInitRank fail, TEST_NO_LAUNCH what is queued on streams. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,6 +11,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,11 +22,13 @@
 
 #define MOST 8
 #define SLOT_BYTES 65536
+#define LARGE_BYTES (4 << 20)
 
 struct meeting {
     atomic_uint arrived;
     int words[MOST][2];
     char slots[MOST][SLOT_BYTES];
+    char large[MOST][LARGE_BYTES];
 };
 
 struct ncclComm {
@@ -31,6 +36,7 @@ struct ncclComm {
     struct meeting *meeting;
     unsigned rounds, splits;
     int rank, size, device, polls, nonblocking;
+    atomic_int queued, aborted;
 };
 
 static const char *last = "";
@@ -112,7 +118,7 @@ static void arrive(ncclComm_t comm) { atomic_fetch_add(&comm->meeting->arrived, 
 static void wait_for_all(ncclComm_t comm)
 {
     comm->rounds += 1;
-    while (atomic_load(&comm->meeting->arrived) < comm->rounds * (unsigned) comm->size) usleep(50);
+    while (atomic_load(&comm->meeting->arrived) < comm->rounds * (unsigned) comm->size && !atomic_load(&comm->aborted)) usleep(50);
 }
 
 static ncclComm_t create(const char *name, int rank, int size)
@@ -177,8 +183,9 @@ int ncclGetUniqueId(ncclUniqueId *id)
 {
     record("ncclGetUniqueId");
     if (NULL != getenv("TEST_NO_GPU")) return ncclUnhandledCudaError;
+    static atomic_uint made;
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "/hetccl-vendor-%d", (int) getpid());
+    snprintf(id->internal, sizeof id->internal, "/hetccl-vendor-%d-%u", (int) getpid(), atomic_fetch_add(&made, 1));
     return ncclSuccess;
 }
 
@@ -188,6 +195,7 @@ const char *ncclGetLastError(ncclComm_t comm) { (void) comm; return last; }
 int ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int rank)
 {
     record("ncclCommInitRank");
+    if (NULL != getenv("TEST_NO_INIT")) return ncclSystemError;
     *comm = create(id.internal, rank, size);
     return ncclSuccess;
 }
@@ -219,6 +227,8 @@ int ncclCommDestroy(ncclComm_t comm)
 int ncclCommAbort(ncclComm_t comm)
 {
     record("ncclCommAbort");
+    atomic_store(&comm->aborted, 1);
+    while (atomic_load(&comm->queued) > 0) usleep(50);
     return ncclCommDestroy(comm);
 }
 
@@ -269,13 +279,199 @@ int ncclAllReduce(const void *send, void *recv, size_t count, int type, int op, 
     return depth > 0 ? ncclSuccess : carry_out();
 }
 
-#define NOTHING(name, ...) int name(__VA_ARGS__) { record(#name); return wrong("the emulated vendor has an allreduce only"); }
-NOTHING(ncclReduce, const void *a, void *b, size_t c, int d, int e, int f, ncclComm_t g, stream_t h)
-NOTHING(ncclReduceScatter, const void *a, void *b, size_t c, int d, int e, ncclComm_t f, stream_t g)
-NOTHING(ncclBroadcast, const void *a, void *b, size_t c, int d, int e, ncclComm_t f, stream_t g)
-NOTHING(ncclBcast, void *a, size_t b, int c, int d, ncclComm_t e, stream_t f)
+/* Widths and sums of the vendor's types; halves by way of floats. */
+static const size_t widths[] = {[ncclInt8] = 1, [ncclUint8] = 1, [ncclInt32] = 4, [ncclUint32] = 4, [ncclInt64] = 8, [ncclUint64] = 8,
+                                [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8, [ncclBfloat16] = 2};
+
+static float widen(uint16_t bits)
+{
+    uint32_t wide = (uint32_t) bits << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+
+static uint16_t narrow(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    return (uint16_t) ((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#define APPLY(a, b) (ncclSum == op ? (a) + (b) : ncclProd == op ? (a) * (b) : ncclMax == op ? ((a) < (b) ? (b) : (a)) : (b) < (a) ? (b) : (a))
+#define COMBINE(type)                                                                              \
+    {                                                                                              \
+        type *a = into;                                                                            \
+        const type *b = from;                                                                      \
+        for (size_t i = 0; i < count; ++i) a[i] = (type) APPLY(a[i], b[i]);                        \
+        break;                                                                                     \
+    }
+
+static void combine(int datatype, int op, void *into, const void *from, size_t count)
+{
+    switch (datatype) {
+    case ncclInt8: COMBINE(int8_t)
+    case ncclUint8: COMBINE(uint8_t)
+    case ncclInt32: COMBINE(int32_t)
+    case ncclUint32: COMBINE(uint32_t)
+    case ncclInt64: COMBINE(int64_t)
+    case ncclUint64: COMBINE(uint64_t)
+    case ncclFloat16: COMBINE(_Float16)
+    case ncclFloat32: COMBINE(float)
+    case ncclFloat64: COMBINE(double)
+    default: {
+        uint16_t *a = into;
+        const uint16_t *b = from;
+        for (size_t i = 0; i < count; ++i) a[i] = narrow(APPLY(widen(a[i]), widen(b[i])));
+    }
+    }
+}
+
+/* A collective on a stream: the input comes to host memory, a host function meets the others, the result goes to the device. */
+struct queued {
+    ncclComm_t comm;
+    enum { SCATTER, REDUCE, GATHER, SPREAD } what;
+    int datatype, op, root;
+    size_t count, in_bytes, out_bytes, room;
+    char *stage;
+    struct queued *next;
+};
+
+static void meet_others(void *data)
+{
+    struct queued *call = data;
+    ncclComm_t comm = call->comm;
+    size_t width = widths[call->datatype];
+    memcpy(comm->meeting->large[comm->rank], call->stage, call->in_bytes);
+    arrive(comm);
+    wait_for_all(comm);
+    if (GATHER == call->what) {
+        for (int rank = 0; rank < comm->size; ++rank) memcpy(call->stage + rank * call->in_bytes, comm->meeting->large[rank], call->in_bytes);
+    } else if (SPREAD == call->what) {
+        memcpy(call->stage, comm->meeting->large[call->root], call->out_bytes);
+    } else if (call->out_bytes > 0) {
+        size_t first = SCATTER == call->what ? comm->rank * call->count * width : 0;
+        memcpy(call->stage, comm->meeting->large[0] + first, call->out_bytes);
+        for (int rank = 1; rank < comm->size; ++rank) combine(call->datatype, call->op, call->stage, comm->meeting->large[rank] + first, call->count);
+    }
+    arrive(comm);
+    wait_for_all(comm);
+}
+
+/* Host functions may not call the driver: what they release is used again by later calls. */
+static struct queued *released;
+static pthread_mutex_t releasing = PTHREAD_MUTEX_INITIALIZER;
+
+static void release(void *data)
+{
+    struct queued *call = data;
+    atomic_fetch_sub(&call->comm->queued, 1);
+    pthread_mutex_lock(&releasing);
+    call->next = released, released = call;
+    pthread_mutex_unlock(&releasing);
+}
+
+static void launch(stream_t stream, void (*function)(void *), void *data)
+{
+    int (*call)(stream_t, void (*)(void *), void *);
+    *(void **) &call = driver(CUDA ? "cuLaunchHostFunc" : "hipLaunchHostFunc");
+    if (0 != call(stream, function, data)) abort();
+}
+
+static void copy_on(stream_t stream, void *to, const void *from, size_t bytes, int to_host)
+{
+    int status;
+    if (0 == bytes) return;
+    if (CUDA && to_host) {
+        int (*call)(void *, unsigned long long, size_t, stream_t);
+        *(void **) &call = driver("cuMemcpyDtoHAsync_v2");
+        status = call(to, (uintptr_t) from, bytes, stream);
+    } else if (CUDA) {
+        int (*call)(unsigned long long, const void *, size_t, stream_t);
+        *(void **) &call = driver("cuMemcpyHtoDAsync_v2");
+        status = call((uintptr_t) to, from, bytes, stream);
+    } else {
+        int (*call)(void *, const void *, size_t, int, stream_t);
+        *(void **) &call = driver("hipMemcpyAsync");
+        status = call(to, from, bytes, to_host ? 2 : 1, stream);
+    }
+    if (0 != status) abort();
+}
+
+/* Host memory that the driver copies from and to as the stream comes to it. */
+static void *pinned(size_t bytes)
+{
+    void *memory = NULL;
+    int status;
+    if (CUDA) {
+        int (*call)(void **, size_t);
+        *(void **) &call = driver("cuMemAllocHost_v2");
+        status = call(&memory, bytes);
+    } else {
+        int (*call)(void **, size_t, unsigned);
+        *(void **) &call = driver("hipHostMalloc");
+        status = call(&memory, bytes, 0);
+    }
+    if (0 != status) abort();
+    return memory;
+}
+
+static int enqueue(struct queued call, const void *send, void *recv, stream_t stream)
+{
+    size_t most = call.in_bytes > call.out_bytes ? call.in_bytes : call.out_bytes;
+    if (NULL != getenv("TEST_NO_LAUNCH")) return ncclUnhandledCudaError;
+    if (call.datatype < 0 || call.datatype > ncclBfloat16 || call.op > ncclMin || most > LARGE_BYTES) return wrong("more than the emulated vendor can do");
+    pthread_mutex_lock(&releasing);
+    struct queued **place = &released;
+    while (NULL != *place && (*place)->room < most) place = &(*place)->next;
+    struct queued *kept = *place;
+    if (NULL != kept) *place = kept->next;
+    pthread_mutex_unlock(&releasing);
+    if (NULL == kept) {
+        kept = malloc(sizeof *kept);
+        kept->room = most + 1, kept->stage = pinned(kept->room);
+    }
+    call.room = kept->room, call.stage = kept->stage;
+    *kept = call;
+    atomic_fetch_add(&call.comm->queued, 1);
+    copy_on(stream, kept->stage, send, call.in_bytes, 1);
+    launch(stream, meet_others, kept);
+    copy_on(stream, recv, kept->stage, call.out_bytes, 0);
+    launch(stream, release, kept);
+    return ncclSuccess;
+}
+
+int ncclReduceScatter(const void *send, void *recv, size_t count, int type, int op, ncclComm_t comm, stream_t stream)
+{
+    record("ncclReduceScatter");
+    size_t bytes = count * widths[type];
+    return enqueue((struct queued){.comm = comm, .what = SCATTER, .datatype = type, .op = op, .count = count, .in_bytes = bytes * comm->size, .out_bytes = bytes}, send, recv, stream);
+}
+
+int ncclReduce(const void *send, void *recv, size_t count, int type, int op, int root, ncclComm_t comm, stream_t stream)
+{
+    record("ncclReduce");
+    size_t bytes = count * widths[type];
+    return enqueue((struct queued){.comm = comm, .what = REDUCE, .datatype = type, .op = op, .root = root, .count = count, .in_bytes = bytes, .out_bytes = root == comm->rank ? bytes : 0}, send, recv, stream);
+}
+
+int ncclBroadcast(const void *send, void *recv, size_t count, int type, int root, ncclComm_t comm, stream_t stream)
+{
+    record("ncclBroadcast");
+    size_t bytes = count * widths[type];
+    return enqueue((struct queued){.comm = comm, .what = SPREAD, .datatype = type, .root = root, .count = count, .in_bytes = root == comm->rank ? bytes : 0, .out_bytes = bytes}, send, recv, stream);
+}
+
 #ifndef WITHOUT_ALLGATHER
-NOTHING(ncclAllGather, const void *a, void *b, size_t c, int d, ncclComm_t e, stream_t f)
+int ncclAllGather(const void *send, void *recv, size_t count, int type, ncclComm_t comm, stream_t stream)
+{
+    record("ncclAllGather");
+    size_t bytes = count * widths[type];
+    return enqueue((struct queued){.comm = comm, .what = GATHER, .datatype = type, .count = count, .in_bytes = bytes, .out_bytes = bytes * comm->size}, send, recv, stream);
+}
 #endif
+
+#define NOTHING(name, ...) int name(__VA_ARGS__) { record(#name); return wrong("the emulated vendor has no such function"); }
+NOTHING(ncclBcast, void *a, size_t b, int c, int d, ncclComm_t e, stream_t f)
 NOTHING(ncclSend, const void *a, size_t b, int c, int d, ncclComm_t e, stream_t f)
 NOTHING(ncclRecv, void *a, size_t b, int c, int d, ncclComm_t e, stream_t f)

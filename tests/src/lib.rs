@@ -6,6 +6,7 @@ pub mod hosts;
 pub mod nccl;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 pub use emulation::{Emulation, emulation};
@@ -39,4 +40,18 @@ pub fn prefix(what: &str) -> Option<&'static Path> {
 /// With the compiler's messages.
 pub fn program(name: &str) -> PathBuf {
     mpi::compile(name, Library::OpenMpi).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Compiles an emulated vendor's library (`tests/c/vendor_ccl.c`) into `folder`: NCCL for `index` 0, RCCL for 1.
+///
+/// # Panics
+/// With the compiler's messages.
+pub fn vendor_library(folder: &Path, index: usize, name: &str, options: &[&str]) -> PathBuf {
+    let library = folder.join(format!("{}-{name}.so", ["nccl", "rccl"][index]));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-shared", "-fPIC"]);
+    cc.arg(format!("-DCUDA={}", 1 - index)).args(options).arg("-o").arg(&library);
+    cc.arg(command::root().join("tests/c/vendor_ccl.c")).arg("-pthread");
+    command::capture(&mut cc).unwrap_or_else(|error| panic!("{error:#}"));
+    library
 }

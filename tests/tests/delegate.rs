@@ -1,12 +1,12 @@
 //! Communicators whose calls go to the vendor's own library: emulated ones, on emulated devices.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use hetccl_tests::emulation;
+use hetccl_tests::{emulation, vendor_library};
 use xtask::{command, nccl};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -20,10 +20,6 @@ struct Setting {
     vendors: [PathBuf; 2],
 }
 
-fn run(command: &mut Command) {
-    command::capture(command).unwrap_or_else(|error| panic!("{error:#}"));
-}
-
 fn setting() -> &'static Setting {
     static MADE: OnceLock<Setting> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -34,19 +30,10 @@ fn setting() -> &'static Setting {
             nccl::compile("delegate", &libraries, library)
                 .unwrap_or_else(|error| panic!("{error:#}"))
         });
-        let vendors = [0, 1].map(|index| vendor(&folder, index, "usable", &["-DVERSION=22803"]));
+        let vendors =
+            [0, 1].map(|index| vendor_library(&folder, index, "usable", &["-DVERSION=22803"]));
         Setting { libraries, folder, programs, vendors }
     })
-}
-
-/// An emulated vendor's library: NCCL, then RCCL.
-fn vendor(folder: &Path, index: usize, name: &str, options: &[&str]) -> PathBuf {
-    let library = folder.join(format!("{}-{name}.so", ["nccl", "rccl"][index]));
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-shared", "-fPIC"]);
-    cc.arg(format!("-DCUDA={}", 1 - index)).args(options).arg("-o").arg(&library);
-    run(cc.arg(command::root().join("tests/c/vendor_ccl.c")));
-    library
 }
 
 /// The ranks' output, and the calls that reached the vendor's libraries.
@@ -168,19 +155,75 @@ fn hetccl_does_what_can_not_be_handed_on() {
 #[test]
 fn a_part_of_a_mixed_communicator_is_handed_on() {
     // The program splits by even and odd: the parts are of one vendor each.
-    let ran = ranks(&[0, 1, 0, 1], "own", |_, _| {});
+    let ran = ranks(&[0, 1, 0, 1], "own", |_, run| {
+        run.env("HETCCL_GROUP_LIBRARY", "off");
+    });
     assert_eq!(ran.called("ncclGetUniqueId"), 2, "{:?}", ran.calls);
     assert_eq!(ran.called("ncclCommInitRank"), 4);
     assert_eq!(ran.called("ncclAllReduce"), 4);
 }
 
+/// What a rank wrote about groups without a vendor's library.
+fn reason_inside(ran: &Ran, rank: usize) -> String {
+    let text = String::from_utf8_lossy(&ran.outputs[rank].stderr).into_owned();
+    let line = text.lines().find(|line| line.contains("does what is done inside a vendor group"));
+    line.unwrap_or_else(|| panic!("no reason in: {text}")).to_owned()
+}
+
+#[test]
+fn small_messages_do_not_start_the_library_of_a_group() {
+    let ran = ranks(&[0, 1, 0, 1], "own", |_, _| {});
+    // Four ranks, and the two parts, which are handed on.
+    assert_eq!(ran.called("ncclCommInitRank"), 8, "{:?}", ran.calls);
+    for name in ["ncclReduceScatter", "ncclReduce", "ncclBroadcast", "ncclAllGather"] {
+        assert_eq!(ran.called(name), 4, "{name}: each rank tries it once when it begins");
+    }
+}
+
+#[test]
+fn a_group_whose_library_is_of_no_use_is_hetccls() {
+    let other = vendor_library(&setting().folder, 0, "inside-other", &["-DVERSION=23003"]);
+    let differ = ranks(&[0, 1, 0, 1], "own", |rank, run| {
+        run.env("HETCCL_GROUP_LIBRARY", "on");
+        if rank == 2 {
+            run.env("HETCCL_NCCL_LIBRARY", &other);
+        }
+    });
+    let words = "cuda: rank 0 has version 2.28.3 and rank 2 2.30.3";
+    let [fail, refuse] = ["TEST_NO_INIT", "TEST_NO_LAUNCH"].map(|what| {
+        ranks(&[0, 1, 0, 1], "own", |rank, run| {
+            run.env("HETCCL_GROUP_LIBRARY", "on").env("HETCCL_DELEGATE", "0");
+            if rank % 2 == 0 {
+                run.env(what, "1");
+            }
+        })
+    });
+    for rank in 0..4 {
+        let reason = reason_inside(&differ, rank);
+        assert!(reason.to_lowercase().contains(words), "{reason}");
+        let reason = reason_inside(&fail, rank);
+        assert!(reason.contains("rank 0: ncclCommInitRank of "), "{reason}");
+        // As of a library that does not work on streams of the engine's context.
+        let reason = reason_inside(&refuse, rank);
+        assert!(reason.contains("rank 0: ncclReduceScatter of "), "{reason}");
+    }
+    // The other group's library works.
+    for ran in [&differ, &fail, &refuse] {
+        assert!(ran.called("ncclReduceScatter") > 4, "more than to try it: {:?}", ran.calls);
+    }
+    let off = ranks(&[0, 1, 0, 1], "refused", |rank, run| {
+        run.env("HETCCL_GROUP_LIBRARY", if rank == 1 { "off" } else { "auto" });
+    });
+    assert!(off.words(0).contains("rank 1 has another HETCCL_GROUP_LIBRARY"), "{}", off.words(0));
+}
+
 #[test]
 fn libraries_of_no_use_are_refused_with_the_reason() {
     let Setting { folder, libraries, .. } = setting();
-    let old = vendor(folder, 0, "old", &["-DVERSION=21200"]);
-    let new = vendor(folder, 0, "new", &["-DVERSION=23300"]);
-    let less = vendor(folder, 0, "less", &["-DVERSION=22803", "-DWITHOUT_ALLGATHER"]);
-    let other = vendor(folder, 0, "other", &["-DVERSION=23003"]);
+    let old = vendor_library(folder, 0, "old", &["-DVERSION=21200"]);
+    let new = vendor_library(folder, 0, "new", &["-DVERSION=23300"]);
+    let less = vendor_library(folder, 0, "less", &["-DVERSION=22803", "-DWITHOUT_ALLGATHER"]);
+    let other = vendor_library(folder, 0, "other", &["-DVERSION=23003"]);
     let copy = folder.join("a-copy-of-hetccl.so");
     std::fs::copy(libraries.join("libnccl.so"), &copy).expect("the folder is writable");
     for (file, words) in [
@@ -216,15 +259,14 @@ fn weights_count_in_averages_to_the_bit() {
     ] {
         let expected = format!("weighted {}", weights.join(" "));
         let ran = ranks(&vendors, &expected, |rank, run| {
-            run.env("HETCCL_RANK_WEIGHT", weights[rank]);
+            run.env("HETCCL_RANK_WEIGHT", weights[rank]).env("HETCCL_GROUP_LIBRARY", "on");
         });
         let held = ran.words(0).lines().filter(|line| line.starts_with("ok weighted")).count();
         assert_eq!(held, if weights[0] == "1.5" { 8 } else { 12 }, "{}", ran.words(0));
-        assert!(
-            ran.calls.is_empty(),
-            "the vendor's library does not know weights: {:?}",
-            ran.calls
-        );
+        // It does not know weights; a vendor group's gets what has been scaled.
+        assert_eq!(ran.called("ncclAllReduce"), 0, "{:?}", ran.calls);
+        let is_mixed = vendors.contains(&0) && vendors.contains(&1);
+        assert_eq!(ran.calls.is_empty(), !is_mixed, "{:?}", ran.calls);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use hetccl_tests::nccl;
+use hetccl_tests::{nccl, vendor_library};
 use xtask::command;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -35,16 +35,28 @@ fn processes(vendors: &[&str], count: usize) {
 
 /// The same, with collectives by vendor groups or not.
 fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
+    processes_with(&format!("hierarchy {hierarchy}"), vendors, count, |_, run| {
+        run.env("HETCCL_HIERARCHY", hierarchy);
+    });
+}
+
+/// The same, with variables of each rank's own.
+fn processes_with(
+    what: &str,
+    vendors: &[&str],
+    count: usize,
+    variables: impl Fn(usize, &mut Command),
+) {
     let file = nccl::job_file();
     let ranks: Vec<_> = vendors
         .iter()
         .enumerate()
         .map(|(rank, vendor)| {
-            let numbers = [rank.to_string(), vendors.len().to_string()];
-            let [rank, size] = numbers;
-            let arguments = ["rank".to_owned(), rank, size, file.clone(), count.to_string()];
+            let (number, size) = (rank.to_string(), vendors.len().to_string());
+            let arguments = ["rank".to_owned(), number, size, file.clone(), count.to_string()];
             let mut start = nccl::on_emulated("nccl", vendor, Some(LIMIT));
-            start.args(arguments).env("HETCCL_HIERARCHY", hierarchy).env("NCCL_DEBUG", "INFO");
+            start.args(arguments).env("NCCL_DEBUG", "INFO");
+            variables(rank, &mut start);
             start.spawn().expect("the program was compiled")
         })
         .collect();
@@ -54,7 +66,7 @@ fn processes_by(hierarchy: &str, vendors: &[&str], count: usize) {
         sum += held(&format!("rank {rank} of {vendors:?}, count {count}"), &output);
     }
     nccl::remove_job(&file);
-    println!("{vendors:?}, count {count}, hierarchy {hierarchy}: {sum} checks held");
+    println!("{vendors:?}, count {count}, {what}: {sum} checks held");
 }
 
 /// All ranks in one thread.
@@ -86,6 +98,40 @@ fn both_vendors() {
     processes_by("off", &["cuda", "rocm"], 100);
     processes(&["rocm", "cuda", "cuda"], 40_000);
     processes_by("on", &["cuda", "rocm", "cuda", "rocm", "cuda"], 33);
+}
+
+/// Every call of a mixed communicator that its ranks' vendor library can do inside their groups goes there: results stay right, and
+/// the library is really called. NCCL_HOSTID lets ranks on one emulated device have it.
+#[test]
+fn vendors_libraries_work_inside_their_groups() {
+    let folder = nccl::libraries();
+    let vendors = [0, 1].map(|i| vendor_library(&folder, i, "inside", &["-DVERSION=22803"]));
+    // Doubles of the first stay on the device, what is smaller is staged.
+    for (sizes, count) in [([2, 2], 17_000), ([3, 2], 33), ([4, 4], 7)] {
+        // Ranks of the two vendors in turn, as long as there are both.
+        let list: Vec<&str> = (0..sizes[0])
+            .flat_map(|i| [Some("cuda"), (i < sizes[1]).then_some("rocm")])
+            .flatten()
+            .collect();
+        let calls = folder.join(format!("inside.{}.{}", std::process::id(), list.len()));
+        processes_with("inside on", &list, count, |rank, run| {
+            run.env("HETCCL_GROUP_LIBRARY", "on")
+                .env("HETCCL_NCCL_LIBRARY", &vendors[0])
+                .env("HETCCL_RCCL_LIBRARY", &vendors[1])
+                .env("NCCL_HOSTID", rank.to_string())
+                .env("TEST_CALLS", &calls);
+        });
+        let text = std::fs::read_to_string(&calls).unwrap_or_default();
+        let _ = std::fs::remove_file(&calls);
+        let called = |name: &str| text.lines().filter(|line| *line == name).count();
+        assert!(called("ncclCommInitRank") >= list.len(), "{list:?}: {text}");
+        for name in ["ncclReduceScatter", "ncclReduce", "ncclBroadcast", "ncclAllGather"] {
+            // Each rank of a communicator tries it once.
+            let used = called(name).saturating_sub(called("ncclCommInitRank"));
+            assert!(used >= list.len(), "{list:?}: {name} was used {used} times");
+        }
+        println!("{list:?}: {} calls of the vendors' libraries", text.lines().count());
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Ranks of the NCCL and RCCL libraries that are killed or stopped in an allreduce: what the others see, and how soon.
 
+use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-use hetccl_tests::nccl;
+use hetccl_tests::{nccl, vendor_library};
 use xtask::command;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -23,6 +24,11 @@ impl Drop for Victim {
 
 /// Runs a job whose rank 1 ends in a way; the longest times from its end to a stream that goes on.
 fn job(vendors: &[&str], end: &str, way: &str) -> f64 {
+    job_with(vendors, end, way, &[])
+}
+
+/// The same, with variables. NCCL_HOSTID lets ranks on one emulated device have a vendor's library.
+fn job_with(vendors: &[&str], end: &str, way: &str, variables: &[(&str, &Path)]) -> f64 {
     let file = nccl::job_file();
     let what = format!("{vendors:?}, {end}, {way}");
     let start = |rank: usize| {
@@ -31,6 +37,9 @@ fn job(vendors: &[&str], end: &str, way: &str) -> f64 {
         let numbers = [rank, vendors.len()].map(|number| number.to_string());
         start.args(numbers).args([&file, &VICTIM.to_string(), end, way]);
         start.env("HETCCL_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS.to_string());
+        if !variables.is_empty() {
+            start.envs(variables.iter().copied()).env("NCCL_HOSTID", rank.to_string());
+        }
         start.spawn().expect("the program was compiled")
     };
     let mut ranks: Vec<Option<Child>> = (0..vendors.len()).map(|rank| Some(start(rank))).collect();
@@ -71,6 +80,33 @@ fn a_killed_rank_is_named_at_once_and_the_others_go_on() {
     ] {
         let seconds = job(&vendors, end, way);
         assert!(seconds < 5.0, "{vendors:?}, {end}: {seconds} s");
+    }
+}
+
+/// Rank 0 waits for the victim in their vendor's library, rank 2 for messages.
+#[test]
+fn a_rank_that_ends_inside_a_vendors_library_is_named_and_the_others_go_on() {
+    let folder = nccl::libraries();
+    let libraries = [0, 1].map(|i| vendor_library(&folder, i, "failing", &["-DVERSION=22803"]));
+    let calls = folder.join(format!("failing.{}", std::process::id()));
+    let variables = [
+        ("HETCCL_GROUP_LIBRARY", Path::new("on")),
+        ("HETCCL_DELEGATE", Path::new("0")),
+        ("HETCCL_NCCL_LIBRARY", &libraries[0]),
+        ("HETCCL_RCCL_LIBRARY", &libraries[1]),
+        ("TEST_CALLS", &calls),
+    ];
+    for (vendors, end, way) in [
+        (["cuda", "cuda", "rocm"], "kill", "shrink"),
+        (["rocm", "rocm", "cuda"], "late", "shrink"),
+        (["cuda", "cuda", "rocm"], "late", "rebuild"),
+        (["cuda", "cuda", "rocm"], "late", "watchdog"),
+    ] {
+        let seconds = job_with(&vendors, end, way, &variables);
+        assert!(seconds < 5.0, "{vendors:?}, {end}: {seconds} s");
+        let text = std::fs::read_to_string(&calls).unwrap_or_default();
+        let _ = std::fs::remove_file(&calls);
+        assert!(text.lines().any(|line| line == "ncclCommAbort"), "{vendors:?}, {end}: {text}");
     }
 }
 

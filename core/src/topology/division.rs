@@ -23,6 +23,13 @@ pub fn weighted_part(len: usize, weights: &[u32], index: usize) -> Block {
     Block { start, len: edge(index + 1) - start }
 }
 
+/// Part `index` of `len` elements cut into `parts` of one length; what is left over belongs to the last.
+fn equal_part(len: usize, parts: usize, index: usize) -> Block {
+    let part = len / parts;
+    let start = index * part;
+    Block { start, len: if index + 1 == parts { len - start } else { part } }
+}
+
 /// A set of ranks that reduce-scatters by stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
@@ -34,9 +41,16 @@ pub struct Unit {
     pub weights: Vec<u32>,
     /// How much of what units combine with each other is combined in this one, where there are three or more.
     pub home: u32,
+    /// A vendor's library does the collectives inside: one stage, in parts of one length, the rest with the last rank.
+    pub library: bool,
 }
 
 impl Unit {
+    /// The unit of a library group.
+    pub fn of_library(ranks: Vec<Rank>) -> Unit {
+        Unit { stages: vec![ranks.len()], ranks, weights: Vec::new(), home: 1, library: true }
+    }
+
     /// The digit of coordinate `index` in `stage`.
     pub fn digit(&self, index: usize, stage: usize) -> usize {
         index / self.stride(stage) % self.stages[stage]
@@ -50,7 +64,9 @@ impl Unit {
 
     /// The part of `block` that belongs to `digit` in `stage`.
     pub fn part(&self, stage: usize, block: Block, digit: usize) -> Block {
-        let part = if stage == 0 && !self.weights.is_empty() {
+        let part = if self.library {
+            equal_part(block.len, self.stages[stage], digit)
+        } else if stage == 0 && !self.weights.is_empty() {
             weighted_part(block.len, &self.weights, digit)
         } else {
             crate::algorithms::patterns::even_part(block.len, self.stages[stage], digit)
@@ -145,6 +161,7 @@ mod tests {
             ranks: (0..size).map(Rank::from).collect(),
             weights: weights.to_vec(),
             home: 1,
+            library: false,
         }
     }
 
@@ -166,9 +183,14 @@ mod tests {
 
     #[test]
     fn own_parts_tile_the_whole_in_the_order_of_coordinates() {
-        for unit in
-            [unit(&[], &[]), unit(&[3], &[2, 1, 1]), unit(&[2, 3, 2], &[1, 3]), unit(&[4, 4], &[])]
-        {
+        let library = Unit::of_library((0..3).map(Rank::from).collect());
+        for unit in [
+            unit(&[], &[]),
+            unit(&[3], &[2, 1, 1]),
+            unit(&[2, 3, 2], &[1, 3]),
+            unit(&[4, 4], &[]),
+            library,
+        ] {
             for whole in [Block { start: 5, len: 100 }, Block { start: 0, len: 7 }] {
                 let mut at = whole.start;
                 for index in 0..unit.ranks.len() {

@@ -34,6 +34,8 @@ pub struct Hierarchy {
     island_of: Vec<u32>,
     by_group: Division,
     by_cell: Division,
+    libraries: Vec<Vec<Rank>>,
+    by_library: Division,
 }
 
 impl Hierarchy {
@@ -50,14 +52,7 @@ impl Hierarchy {
         let size = topology.len();
         let single = |cell: &Cell| merge(&topology, std::slice::from_ref(cell));
         let mut by_cell: Vec<Unit> = cells.iter().map(single).collect();
-        let mut classes: Vec<Vec<Cell>> = Vec::new();
-        for cell in cells {
-            match classes.iter_mut().find(|class| alike(&topology, &class[0], &cell)) {
-                Some(class) => class.push(cell),
-                None => classes.push(vec![cell]),
-            }
-        }
-        let mut by_group: Vec<Unit> = classes.iter().map(|class| merge(&topology, class)).collect();
+        let mut by_group = classes(&topology, cells);
         for units in [&mut by_group, &mut by_cell] {
             choose_homes(&topology, units);
         }
@@ -68,7 +63,50 @@ impl Hierarchy {
             topology,
             islands,
             island_of,
+            libraries: Vec::new(),
+            by_library: Division::default(),
         }
+    }
+
+    /// The same, where a library of these vendors can do collectives among all ranks of the vendor. Vendors with a single rank
+    /// have no use for one.
+    #[must_use]
+    pub fn with_libraries(mut self, vendors: &[Vendor]) -> Hierarchy {
+        let groups = self.vendor_groups().into_iter();
+        let served = groups.filter(|(vendor, ranks)| vendors.contains(vendor) && ranks.len() > 1);
+        self.libraries = served.map(|(_, ranks)| ranks).collect();
+        if self.libraries.is_empty() {
+            self.by_library = Division::default();
+            return self;
+        }
+        let unserved = self
+            .islands
+            .iter()
+            .filter(|island| !self.libraries.iter().any(|group| group.contains(&island.ranks[0])));
+        let sharers = self.sharers();
+        let cells = unserved.map(|island| island_cell(&self.topology, &sharers, island)).collect();
+        let mut units = classes(&self.topology, cells);
+        units.extend(self.libraries.iter().map(|ranks| Unit::of_library(ranks.clone())));
+        units.sort_by_key(|unit| unit.ranks.iter().min().copied());
+        choose_homes(&self.topology, &mut units);
+        self.by_library = Division::new(units, self.topology.len());
+        self
+    }
+
+    /// The groups of ranks in which a vendor's library does collectives; each rank's place in its list is its rank there.
+    pub fn library_groups(&self) -> &[Vec<Rank>] {
+        &self.libraries
+    }
+
+    /// The library group of a rank, by its place in [`library_groups`](Self::library_groups).
+    pub fn library_group(&self, rank: usize) -> Option<usize> {
+        self.libraries.iter().position(|group| group.binary_search(&Rank::from(rank)).is_ok())
+    }
+
+    /// Units that are library groups, and for all other ranks those of [`by_group`](Self::by_group) with every vendor of a node
+    /// on its own; no units where there are no library groups.
+    pub fn by_library(&self) -> &Division {
+        &self.by_library
     }
 
     /// The topology.
@@ -125,7 +163,9 @@ impl Hierarchy {
 impl PartialEq for Hierarchy {
     fn eq(&self, other: &Hierarchy) -> bool {
         std::ptr::eq(self, other)
-            || (self.digest == other.digest && self.topology == other.topology)
+            || (self.digest == other.digest
+                && self.libraries == other.libraries
+                && self.topology == other.topology)
     }
 }
 
@@ -134,6 +174,7 @@ impl Eq for Hierarchy {}
 impl Hash for Hierarchy {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
+        self.libraries.len().hash(state);
     }
 }
 
@@ -179,17 +220,32 @@ fn cells(topology: &Topology, islands: &[Island]) -> Vec<Cell> {
             });
             continue;
         }
-        for island in here {
-            let weight = |rank: &Rank| border_weight(topology, &sharers, rank.index());
-            cells.push(Cell {
-                stages: vec![island.ranks.len()],
-                ranks: island.ranks.clone(),
-                weights: island.ranks.iter().map(weight).collect(),
-            });
-        }
+        cells.extend(here.into_iter().map(|island| island_cell(topology, &sharers, island)));
     }
     cells.sort_by_key(|cell| cell.ranks.iter().min().copied());
     cells
+}
+
+/// An island as a cell of its own.
+fn island_cell(topology: &Topology, sharers: &BTreeMap<(u32, u16), u32>, island: &Island) -> Cell {
+    let weight = |rank: &Rank| border_weight(topology, sharers, rank.index());
+    Cell {
+        stages: vec![island.ranks.len()],
+        ranks: island.ranks.clone(),
+        weights: island.ranks.iter().map(weight).collect(),
+    }
+}
+
+/// Cells that look alike, merged into units.
+fn classes(topology: &Topology, cells: Vec<Cell>) -> Vec<Unit> {
+    let mut classes: Vec<Vec<Cell>> = Vec::new();
+    for cell in cells {
+        match classes.iter_mut().find(|class| alike(topology, &class[0], &cell)) {
+            Some(class) => class.push(cell),
+            None => classes.push(vec![cell]),
+        }
+    }
+    classes.iter().map(|class| merge(topology, class)).collect()
 }
 
 /// Whether two cells can be one unit: the same stages, weights and devices.
@@ -214,7 +270,7 @@ fn merge(topology: &Topology, cells: &[Cell]) -> Unit {
     // The weights belong to the first stage.
     let weights = if stages[0] > 1 { first.weights.clone() } else { Vec::new() };
     stages.retain(|&members| members > 1);
-    Unit { stages, ranks, weights, home: 1 }
+    Unit { stages, ranks, weights, home: 1, library: false }
 }
 
 /// Factors of `n` from largest to smallest, none above [`LARGEST_FACTOR`] but primes.

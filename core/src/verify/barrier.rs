@@ -48,7 +48,7 @@ fn knowledge(calls: &[Call], schedules: &[Schedule]) -> Vec<Vec<Known>> {
                         let arrived = messages.get(&key).cloned().unwrap_or_default();
                         known[process][index].extend(arrived);
                     }
-                    Step::Copy { .. } | Step::Reduce { .. } => {}
+                    Step::Copy { .. } | Step::Reduce { .. } | Step::Group { .. } => {}
                 }
                 let knows = known[process][index].clone();
                 for next in schedule.successors(StepId(index as u32)) {

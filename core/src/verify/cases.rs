@@ -32,9 +32,19 @@ impl Variant {
 
 /// The calls of all ranks of an intra-communicator. Neighbourhoods are cartesian for even seeds, graphs for odd ones.
 pub fn intra(collective: Collective, size: usize, variant: &Variant) -> Vec<Call> {
-    let topology = Arc::new(Hierarchy::new(machine(size, variant.seed)));
+    let topology = Arc::new(hierarchy(size, variant.seed));
     let with_topology = |call| Call { topology: Some(Arc::clone(&topology)), ..call };
     (0..size).map(|rank| with_topology(intra_call(collective, rank, size, variant))).collect()
+}
+
+/// The [`machine`], with vendors' libraries for all devices, for one vendor's, or for none.
+pub fn hierarchy(size: usize, seed: u64) -> Hierarchy {
+    let hierarchy = Hierarchy::new(machine(size, seed));
+    match mix(seed, size as u64 + 30) % 4 {
+        0 => hierarchy,
+        1 => hierarchy.with_libraries(&[Vendor::Nvidia]),
+        _ => hierarchy.with_libraries(&[Vendor::Nvidia, Vendor::Amd]),
+    }
 }
 
 /// A machine for so many ranks: the seed decides nodes, vendors, cards and how ranks are placed.

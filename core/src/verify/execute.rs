@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::expected::sizes;
+use super::group::Groups;
 use super::value::{Value, Values};
 use crate::call::Call;
 use crate::schedule::{Buffer, Schedule, Span, Step, StepId};
@@ -85,6 +86,7 @@ pub(super) fn run(calls: &[Call], schedules: &[Schedule]) -> Result<Outcome, (us
         .collect();
     let mut unfinished: usize = schedules.iter().map(|s| s.steps().len()).sum();
     let mut messages = Messages::new();
+    let mut groups = Groups::default();
     let mut sent = 0;
     while unfinished > 0 {
         let before = unfinished;
@@ -92,9 +94,14 @@ pub(super) fn run(calls: &[Call], schedules: &[Schedule]) -> Result<Outcome, (us
             let mut later = Vec::new();
             while let Some(id) = ready[process].pop() {
                 let step = schedules[process].steps()[id.0 as usize];
-                let done =
-                    execute(calls, process, step, &mut memory[process], &mut values, &mut messages)
-                        .map_err(|what| (process, format!("step {}: {what}", id.0)))?;
+                let memory = &mut memory[process];
+                let done = match step {
+                    Step::Group { .. } => {
+                        meet(&calls[process], process, step, memory, &mut values, &mut groups)
+                    }
+                    _ => execute(calls, process, step, memory, &mut values, &mut messages),
+                };
+                let done = done.map_err(|what| (process, format!("step {}: {what}", id.0)))?;
                 if !done {
                     later.push(id);
                     continue;
@@ -159,7 +166,24 @@ fn execute(
                 a.into_iter().zip(b).map(|(a, b)| values.reduce(a, b)).collect();
             memory.slice(into)?.copy_from_slice(&sums?);
         }
+        Step::Group { .. } => return Err("a collective of a group has no meeting".into()),
     }
+    Ok(true)
+}
+
+/// A collective of the vendor's library: whether all ranks of the group have come.
+fn meet(
+    call: &Call,
+    process: usize,
+    step: Step,
+    memory: &mut Memory,
+    values: &mut Values,
+    groups: &mut Groups,
+) -> Result<bool, String> {
+    let Step::Group { from, into, .. } = step else { return Ok(true) };
+    let input = memory.slice(from)?.to_vec();
+    let Some(result) = groups.come(call, process, step, &input, values)? else { return Ok(false) };
+    memory.slice(into)?.copy_from_slice(&result);
     Ok(true)
 }
 

@@ -13,6 +13,7 @@ mod barrier;
 pub mod cases;
 mod execute;
 mod expected;
+mod group;
 #[cfg(test)]
 mod mutants;
 mod races;

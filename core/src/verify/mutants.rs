@@ -43,6 +43,9 @@ fn shifted(step: Step) -> Step {
         Step::Recv { peer, message, into } => Step::Recv { peer, message, into: shift(into) },
         Step::Copy { from, into } => Step::Copy { from: shift(from), into },
         Step::Reduce { left, right, into } => Step::Reduce { left: shift(left), right, into },
+        Step::Group { collective, root, from, into } => {
+            Step::Group { collective, root, from: shift(from), into }
+        }
     }
 }
 
@@ -52,6 +55,9 @@ fn swapped(step: Step) -> Step {
         Step::Send { peer, message, from } => Step::Send { peer, message: message + 1, from },
         Step::Recv { peer, message, into } => Step::Recv { peer: Rank(peer.0 ^ 1), message, into },
         Step::Copy { from, into } => Step::Copy { from: into, into: from },
+        Step::Group { collective, root, from, into } => {
+            Step::Group { collective, root, from: into, into: from }
+        }
     }
 }
 

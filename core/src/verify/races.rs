@@ -50,6 +50,7 @@ fn accesses(schedule: &Schedule) -> Vec<Access> {
             Step::Recv { into, .. } => (vec![], Some(into)),
             Step::Copy { from, into } => (vec![from], Some(into)),
             Step::Reduce { left, right, into } => (vec![left, right], Some(into)),
+            Step::Group { from, into, .. } => (vec![from], Some(into)),
         };
         let reads = reads.into_iter().map(|span| (span, false));
         for (mut span, writes) in reads.chain(writes.map(|span| (span, true))) {

@@ -25,6 +25,9 @@ pub enum Order {
     ToHost,
     /// Only earlier copies from host memory to the device. Runs beside the others.
     FromHost,
+    /// Only what was queued so before: collectives of the vendor's library, and copies around them. Runs beside the others; see
+    /// [`Gpus::library_stream`].
+    Library,
 }
 
 /// A context with a queue of the library's own in it.
@@ -40,6 +43,8 @@ pub(super) struct LaneState {
     /// For copies to and from host memory, which two engines of the device do at once.
     pub(super) to_host: Stream,
     pub(super) from_host: Stream,
+    /// For the vendor's library; made when there is one.
+    pub(super) library: Option<Stream>,
     pub(super) idle_events: Vec<Event>,
     /// Addresses of pinned memory and of device memory that is not in use.
     pub(super) pinned: Pool<usize>,
@@ -65,9 +70,14 @@ impl LaneState {
     pub(super) fn ends_soon(&mut self, driver: &dyn Driver) -> bool {
         const PATIENCE: Duration = Duration::from_millis(100);
         let begun = Instant::now();
-        let (context, streams) = (self.context, [self.stream, self.to_host, self.from_host]);
-        let orders = [Order::Own, Order::ToHost, Order::FromHost];
-        orders.into_iter().zip(streams).all(|(order, stream)| {
+        let context = self.context;
+        let own = [
+            (Order::Own, self.stream),
+            (Order::ToHost, self.to_host),
+            (Order::FromHost, self.from_host),
+        ];
+        let library = self.library.map(|stream| (Order::Library, stream));
+        own.into_iter().chain(library).all(|(order, stream)| {
             let mark = match &mut self.marks {
                 Some(marks) => Ok(marks.next(order)),
                 None => driver.event(context).map(Mark::Event),
@@ -92,6 +102,8 @@ impl LaneState {
             Order::AfterApplication | Order::Own => self.stream,
             Order::ToHost => self.to_host,
             Order::FromHost => self.from_host,
+            // Nothing is queued so before the stream is there.
+            Order::Library => self.library.unwrap_or(self.stream),
         }
     }
 

@@ -12,7 +12,7 @@ use hetccl_core::{Datatype, Handle, MemoryType, Pool, ReductionOp, Region};
 
 use slab::Slab;
 
-use crate::driver::{Context, Driver, Event, Place};
+use crate::driver::{Context, Driver, Event, Place, Stream};
 use crate::error::Error;
 use crate::ipc::{Exported, Exports, Imports};
 use crate::kernels::{Change, Fold, Kernels, LoadedKernels, MapType};
@@ -281,6 +281,7 @@ impl Gpus {
             idle_events: Vec::new(),
             to_host: driver.stream(context)?,
             from_host: driver.stream(context)?,
+            library: None,
             pinned: Pool::default(),
             device: Pool::default(),
             rings: Vec::new(),
@@ -294,6 +295,26 @@ impl Gpus {
             finished: 0,
         });
         Ok(Lane(self.lanes.len() - 1))
+    }
+
+    /// The lane's stream for collectives of the vendor's library ([`Order::Library`]), made to wait for what was queued so far as
+    /// [`Order::Own`].
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn library_stream(&mut self, lane: Lane) -> Result<Stream, Error> {
+        let event = self.idle_event(lane)?;
+        let state = &mut self.lanes[lane.0];
+        let driver = &self.drivers[state.driver];
+        let stream = match state.library {
+            Some(stream) => stream,
+            None => *state.library.insert(driver.stream(state.context)?),
+        };
+        driver.record(state.context, event, state.stream)?;
+        let waits = driver.wait(state.context, stream, event);
+        // A stream waits for what the event marks when it is told to.
+        state.idle_events.push(event);
+        waits.map(|()| stream)
     }
 
     /// Starts `into = from`; at least one of them is memory of the lane's device, the other may be host memory. Host

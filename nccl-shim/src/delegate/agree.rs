@@ -53,30 +53,43 @@ impl Wish {
 
 /// What a rank says of its library: a version and, from rank 0, the vendor's unique id; or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Words {
+pub(super) struct Words {
     version: i32,
     id: [u8; 128],
-    reason: String,
+    pub(super) reason: String,
 }
 
 impl Words {
-    fn own(library: Library, makes_id: bool) -> Words {
-        let nothing = |reason: String| Words { version: 0, id: [0; 128], reason };
+    pub(super) fn own(library: Library, makes_id: bool) -> Words {
         let vendor = match super::load(library) {
             Ok(vendor) => vendor,
-            Err(reason) => return nothing(reason.to_owned()),
+            Err(reason) => return Words::none(reason),
         };
         let mut words = Words { version: vendor.version(), id: [0; 128], reason: String::new() };
         if makes_id {
             match vendor.unique_id() {
                 Ok(id) => words.id = id,
-                Err(error) => return nothing(error.to_string()),
+                Err(error) => return Words::none(&error.to_string()),
             }
         }
         words
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    /// There is no library, or it can't.
+    pub(super) fn none(reason: &str) -> Words {
+        Words { version: 0, id: [0; 128], reason: reason.to_owned() }
+    }
+
+    /// Nothing is wrong here.
+    pub(super) fn able() -> Words {
+        Words { version: 1, id: [0; 128], reason: String::new() }
+    }
+
+    pub(super) fn is_able(&self) -> bool {
+        self.version != 0
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.version.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.id);
         bytes.extend(self.reason.bytes().take(REASON_BYTES));
@@ -84,7 +97,7 @@ impl Words {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Words, Failure> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Words, Failure> {
         let bytes: &[u8; WORDS_BYTES] = bytes.try_into().map_err(|_| {
             Failure::new(
                 Code::InternalError,
@@ -129,7 +142,8 @@ pub(crate) fn agree(
         None => {
             let all = gather(Words::own(library, rank == 0).to_bytes())?;
             let all = all.iter().map(|bytes| Words::from_bytes(bytes));
-            of_libraries(&all.collect::<Result<Vec<_>, _>>()?)
+            let ranks: Vec<usize> = (0..cards.len()).collect();
+            of_libraries(&all.collect::<Result<Vec<_>, _>>()?, &ranks)
         }
     };
     match outcome {
@@ -169,17 +183,19 @@ fn against(cards: &[Card]) -> Option<String> {
     None
 }
 
-/// The vendor's unique id, or what speaks against it.
-fn of_libraries(all: &[Words]) -> Result<[u8; 128], String> {
-    if let Some(rank) = all.iter().position(|words| words.version == 0) {
-        return Err(format!("rank {rank}: {}", all[rank].reason));
+/// The vendor's unique id, or what speaks against it; `all` is what these ranks say.
+pub(super) fn of_libraries(all: &[Words], ranks: &[usize]) -> Result<[u8; 128], String> {
+    if let Some(place) = all.iter().position(|words| !words.is_able()) {
+        return Err(format!("rank {}: {}", ranks[place], all[place].reason));
     }
     let first = all.first().ok_or("no ranks")?;
-    if let Some(rank) = all.iter().position(|words| words.version != first.version) {
+    if let Some(place) = all.iter().position(|words| words.version != first.version) {
         return Err(format!(
-            "rank 0 has version {} and rank {rank} {}",
+            "rank {} has version {} and rank {} {}",
+            ranks[0],
             version_text(first.version),
-            version_text(all[rank].version)
+            ranks[place],
+            version_text(all[place].version)
         ));
     }
     Ok(first.id)
@@ -280,10 +296,10 @@ mod tests {
     #[test]
     fn libraries_that_differ_or_are_missing_are_named() {
         let with = |version: i32| Words { version, id: [1; 128], reason: String::new() };
-        assert_eq!(of_libraries(&[with(22803), with(22803)]), Ok([1; 128]));
-        let differ = of_libraries(&[with(22803), with(23003)]).unwrap_err();
+        assert_eq!(of_libraries(&[with(22803), with(22803)], &[0, 1]), Ok([1; 128]));
+        let differ = of_libraries(&[with(22803), with(23003)], &[0, 1]).unwrap_err();
         assert_eq!(differ, "rank 0 has version 2.28.3 and rank 1 2.30.3");
         let none = Words { reason: "not there".into(), ..with(0) };
-        assert_eq!(of_libraries(&[with(22803), none]).unwrap_err(), "rank 1: not there");
+        assert_eq!(of_libraries(&[with(22803), none], &[0, 1]).unwrap_err(), "rank 1: not there");
     }
 }

@@ -6,6 +6,7 @@
 //! ```text
 //! mod.rs       handles, the vendor's library, its functions
 //! agree.rs     whether a new communicator is handed on: all its ranks decide alike
+//! inside.rs    whether vendors' libraries work inside the groups of one that is not
 //! calls.rs     calls that make or end communicators, groups, memory
 //! ```
 
@@ -14,6 +15,7 @@ pub(crate) mod agree;
 pub(crate) use agree::read_words;
 pub(crate) mod calls;
 mod config;
+pub(crate) mod inside;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;

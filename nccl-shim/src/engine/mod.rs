@@ -124,8 +124,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The thread's own.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) process: Process,
+    /// Before the process: a vendor's communicator ends before the memory that it may use is given back.
     pub(crate) communicator: Communicator,
+    pub(crate) process: Process,
     pub(crate) link: Option<Link>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -228,6 +229,10 @@ impl Engine {
             self.give_up(task);
         }
         self.stop_listening();
+        let is_over = self.shared.failure().is_some() || self.meeting.failure().is_some();
+        if is_over || self.shared.abort.load(Ordering::Acquire) {
+            self.communicator.end_library();
+        }
         let usage = self.process.gpus().usage();
         log::line(
             Level::Info,
@@ -284,10 +289,12 @@ impl Engine {
         self.shared.ended.store(number, Ordering::Release);
     }
 
-    fn fail(&self, failure: Failure) {
+    fn fail(&mut self, failure: Failure) {
         log::broken(&format!("rank {} of {}: {}", self.rank, self.size, failure.text));
         let code = if failure.code == Code::Success { Code::InternalError } else { failure.code };
         lock(&self.shared.failure).get_or_insert(Failure { code, ..failure.clone() });
+        // Its kernels may wait for a rank that has failed.
+        self.communicator.end_library();
         if failure.code != Code::RemoteError {
             // The others would wait for this rank.
             self.meeting.give_up(self.rank, &failure.text);

@@ -18,6 +18,7 @@ use crate::communicator::{Communicator, Mode, Turn, Wire};
 use crate::devices::Devices;
 use crate::error::Error;
 use crate::host::{ExternalReducer, HostDevice};
+use crate::library::LibrarySteps;
 use crate::messages::{AnyMemory, Cut, Messages};
 use crate::one_device::Progress;
 use crate::rdma::Rdma;
@@ -113,6 +114,7 @@ pub struct Process {
     /// Shared by the transport and the device of a step, which both may need it.
     gpus: RefCell<Gpus>,
     messages: Messages,
+    steps: LibrarySteps,
     device: HostDevice,
     scratch: ScratchPool,
     schedules: Schedules,
@@ -132,6 +134,7 @@ impl Process {
                 ring_bytes: settings.gpu_ring_bytes,
                 ipc: settings.gpu_path == GpuPath::Auto,
             }),
+            steps: LibrarySteps::default(),
             settings,
             fabric: None,
             gpus: RefCell::new(Gpus::new(Vec::new(), 0)),
@@ -219,13 +222,21 @@ impl Process {
     ) -> Result<Operation, Error> {
         let turn = communicator.take_turn(request.mode);
         match self.prepare(communicator, request, turn) {
-            Ok(mut operation) => match self.poll(communicator, &mut operation) {
-                Ok(_) => Ok(operation),
-                Err(error) => {
-                    self.recycle(operation);
-                    Err(error)
+            Ok(mut operation) => {
+                if communicator.library.is_some()
+                    && operation.0.run.schedule().has_group_steps()
+                    && !request.declinable
+                {
+                    communicator.note_library(turn);
                 }
-            },
+                match self.poll(communicator, &mut operation) {
+                    Ok(_) => Ok(operation),
+                    Err(error) => {
+                        self.recycle(operation);
+                        Err(error)
+                    }
+                }
+            }
             Err(error) => {
                 communicator.note_finished(turn);
                 Err(error)
@@ -305,12 +316,13 @@ impl Process {
         communicator: &mut Communicator,
         run: &mut Run,
     ) -> Result<bool, TransportError> {
-        let Process { fabric, device, gpus, messages, .. } = self;
+        let Process { fabric, device, gpus, messages, steps, .. } = self;
+        let library = communicator.library.as_deref();
         let (any_memory, direct) = (communicator.any_memory, communicator.direct);
         with_transport(fabric, &mut communicator.wire, |inner| {
             if any_memory {
                 let mut transport = AnyMemory { inner, gpus, messages, direct };
-                run.poll(&mut transport, &mut Devices { host: device, gpus })
+                run.poll(&mut transport, &mut Devices { host: device, gpus, library, steps })
             } else {
                 run.poll(inner, device)
             }
@@ -436,7 +448,7 @@ impl Process {
     /// The call with chunks that suit devices, where some rank may have one, and the machine, where it is known.
     #[inline]
     fn cut<'a>(&self, communicator: &Communicator, request: &Request<'a>) -> Cow<'a, Call> {
-        let topology = communicator.hierarchy.clone();
+        let topology = communicator.machine(request).cloned();
         if !communicator.any_memory && topology.is_none() {
             return Cow::Borrowed(request.call);
         }

@@ -115,9 +115,10 @@ impl Study {
         let algorithm = hetccl_core::algorithms::by_name(self.collective, name)
             .unwrap_or_else(|| panic!("{} has no algorithm {name}", self.collective.name()));
         let build = |rank: usize| (algorithm.build)(&Call { chunk, ..self.call(rank, count) });
-        let program = Program::new(self.cluster.topology.len(), ELEMENT_BYTES, build);
+        let (ranks, libraries) = (self.cluster.topology.len(), self.hierarchy.library_groups());
+        let program = Program::with_libraries(ranks, libraries, ELEMENT_BYTES, build);
         let steps = program.steps().max(1) as f64;
-        run(&program, &self.cluster.topology, |done| tick(done as f64 / steps))
+        run(program, &self.cluster.topology, |done| tick(done as f64 / steps))
     }
 
     /// Elements of the call for so many bytes.

@@ -44,7 +44,7 @@ pub fn flat_us(
         if topology.len() > 256 { &[usize::MAX] } else { &[usize::MAX, 1 << 18] };
     let time = |&chunk: &usize| {
         let build = |rank: usize| (algorithm.build)(&Call { chunk, ..calls[rank].clone() });
-        run(&Program::new(topology.len(), ELEMENT, build), topology, |_| ()).us()
+        run(Program::new(topology.len(), ELEMENT, build), topology, |_| ()).us()
     };
     chunks.iter().map(time).min_by(f64::total_cmp)
 }
@@ -97,7 +97,7 @@ pub fn host_relay_us(topology: &Topology, count: usize, reduce_mb_s: u32) -> f64
         }
         b.finish()
     };
-    run(&Program::new(relayed.len(), ELEMENT, build), &relayed, |_| ()).us()
+    run(Program::new(relayed.len(), ELEMENT, build), &relayed, |_| ()).us()
 }
 
 /// An allreduce around the ring of ranks `first..first + size`, in place.
@@ -183,7 +183,7 @@ pub fn single_owner_us(hierarchy: &Arc<Hierarchy>, count: usize) -> f64 {
             }
             b.finish()
         };
-        run(&Program::new(topology.len(), ELEMENT, build), topology, |_| ()).us()
+        run(Program::new(topology.len(), ELEMENT, build), topology, |_| ()).us()
     };
     (0..3).map(phase).sum()
 }

@@ -40,7 +40,8 @@ enum What {
 
 /// One run.
 struct Run<'a> {
-    program: &'a Program,
+    /// `waits_for` counts down.
+    program: Program,
     topology: &'a Topology,
     machine: Machine<'a>,
     now: Picoseconds,
@@ -51,11 +52,12 @@ struct Run<'a> {
     /// When each rank may start its next message or kernel, and take its next arrival.
     starting: Vec<Picoseconds>,
     taking: Vec<Picoseconds>,
-    waiting: Vec<u32>,
     /// When the first of a message's two sides was ready; later, when all its bytes are past the link before.
     side: Vec<Picoseconds>,
     /// An eager message has arrived before its receive; or its receive waits.
     early: Vec<bool>,
+    /// How many ranks have come to each of the libraries' collectives.
+    come: Vec<u32>,
     done: usize,
     last: Picoseconds,
 }
@@ -64,11 +66,10 @@ struct Run<'a> {
 ///
 /// # Panics
 /// When steps wait for each other for ever: the verifier lets no such algorithm pass.
-pub fn run(program: &Program, topology: &Topology, mut tick: impl FnMut(usize)) -> Timing {
+pub fn run(program: Program, topology: &Topology, mut tick: impl FnMut(usize)) -> Timing {
     assert_eq!(program.ranks, topology.len(), "a schedule for each rank");
     let machine = Machine::new(topology);
     let mut run = Run {
-        program,
         topology,
         free: vec![0; machine.links()],
         machine,
@@ -77,16 +78,18 @@ pub fn run(program: &Program, topology: &Topology, mut tick: impl FnMut(usize)) 
         count: 0,
         starting: vec![0; program.ranks],
         taking: vec![0; program.ranks],
-        waiting: program.waits_for.clone(),
         side: vec![NEVER; program.messages.len()],
         early: vec![false; program.messages.len()],
+        come: vec![0; program.meetings.len()],
         done: 0,
         last: 0,
+        program,
     };
-    for step in 0..program.ops.len() {
-        if program.waits_for[step] == 0 {
-            run.begin(step as u32);
-        }
+    let steps = run.program.ops.len();
+    let free: Vec<u32> =
+        (0..steps as u32).filter(|&step| run.program.waits_for[step as usize] == 0).collect();
+    for step in free {
+        run.begin(step);
     }
     while let Some(Reverse((time, _, what))) = run.events.pop() {
         run.now = time;
@@ -99,7 +102,7 @@ pub fn run(program: &Program, topology: &Topology, mut tick: impl FnMut(usize)) 
             What::Done(step) => run.finish(step),
         }
     }
-    assert_eq!(run.done, program.ops.len(), "steps wait for ever");
+    assert_eq!(run.done, steps, "steps wait for ever");
     Timing { makespan_ps: run.last, events: run.count }
 }
 
@@ -114,8 +117,7 @@ impl Run<'_> {
     }
 
     fn eager(&self, message: u32) -> bool {
-        self.program.messages[message as usize].bytes
-            <= u64::from(self.topology.network.eager_bytes)
+        self.program.bytes_of(message) <= u64::from(self.topology.network.eager_bytes)
     }
 
     /// Takes the rank's time for a new message or kernel; when that is done.
@@ -127,7 +129,10 @@ impl Run<'_> {
 
     fn begin(&mut self, step: u32) {
         match self.program.ops[step as usize] {
-            Op::Local { rank, reduce, bytes } => {
+            op @ (Op::Copy(elements) | Op::Reduce(elements)) => {
+                let rank = self.program.rank_of(step);
+                let reduce = matches!(op, Op::Reduce(_));
+                let bytes = self.program.bytes(elements);
                 let device = *self.topology.device(rank as usize);
                 let rate = if reduce { device.reduce_mb_s } else { device.copy_mb_s };
                 let ready = self.start(rank) + u64::from(device.launch_ns) * 1000;
@@ -137,13 +142,20 @@ impl Run<'_> {
                 self.at(end, What::Done(step));
             }
             Op::Send(message) => {
-                let ready = self.start(self.program.messages[message as usize].from);
+                let ready = self.start(self.program.ends(message).0);
                 if self.eager(message) {
                     self.at(ready, What::Done(step));
                     self.depart(message, ready);
                 } else {
                     // The request reaches the receiver, and the answer comes back.
                     self.meet(message, ready, true);
+                }
+            }
+            Op::Group(number) => {
+                let members = self.program.meetings[number as usize].steps.len();
+                self.come[number as usize] += 1;
+                if self.come[number as usize] as usize == members {
+                    self.ring(number);
                 }
             }
             Op::Recv(message) => {
@@ -156,10 +168,38 @@ impl Run<'_> {
         }
     }
 
+    /// All have come to a collective of a vendor's library: everybody sends along a ring, piece by piece, so that each link is busy
+    /// with all of it once and the latencies of the steps add up.
+    fn ring(&mut self, number: u32) {
+        let meeting = &self.program.meetings[number as usize];
+        let bytes = meeting.bytes;
+        let ranks: Vec<usize> = meeting.steps.iter().map(|&(rank, _)| rank as usize).collect();
+        let mut ready = self.now;
+        for &rank in &ranks {
+            let launch = u64::from(self.topology.device(rank).launch_ns) * 1000;
+            ready = ready.max(self.start(rank as u32) + launch);
+        }
+        let (mut end, mut latency) = (ready, 0);
+        for (i, &from) in ranks.iter().enumerate() {
+            let way = self.machine.way(from, ranks[(i + 1) % ranks.len()]);
+            latency = latency.max(u64::from(way.latency_ns) * 1000);
+            for leg in way.legs() {
+                let free = &mut self.free[leg.link as usize];
+                *free = ready.max(*free) + transfer_ps(bytes, leg.mb_s);
+                end = end.max(*free);
+            }
+        }
+        end += latency * (ranks.len() as u64 - 1);
+        let meeting = std::mem::take(&mut self.program.meetings[number as usize].steps);
+        for (_, step) in meeting {
+            self.at(end, What::Done(step));
+        }
+    }
+
     /// One side of a message that needs both is ready.
     fn meet(&mut self, message: u32, ready: Picoseconds, sender: bool) {
-        let m = &self.program.messages[message as usize];
-        let latency = u64::from(self.machine.way(m.from as usize, m.to as usize).latency_ns) * 1000;
+        let (from, to) = self.program.ends(message);
+        let latency = u64::from(self.machine.way(from as usize, to as usize).latency_ns) * 1000;
         let at_receiver = if sender { ready + latency } else { ready };
         let other = self.side[message as usize];
         if other == NEVER {
@@ -176,11 +216,11 @@ impl Run<'_> {
 
     /// A message's first byte is at a link: it waits for its turn there.
     fn leg(&mut self, message: u32, leg: u8) {
-        let m = &self.program.messages[message as usize];
-        let way = self.machine.way(m.from as usize, m.to as usize);
+        let (from, to) = self.program.ends(message);
+        let way = self.machine.way(from as usize, to as usize);
         let here = way.legs()[usize::from(leg)];
         let begin = self.now.max(self.free[here.link as usize]);
-        let busy = begin + transfer_ps(m.bytes, here.mb_s);
+        let busy = begin + transfer_ps(self.program.bytes_of(message), here.mb_s);
         self.free[here.link as usize] = busy;
         let end = busy.max(self.side[message as usize]);
         self.side[message as usize] = end;
@@ -202,21 +242,24 @@ impl Run<'_> {
 
     /// The receiver deals with a message that is there and wanted.
     fn take(&mut self, message: u32) {
-        let m = &self.program.messages[message as usize];
-        let taking = &mut self.taking[m.to as usize];
+        let (_, to) = self.program.ends(message);
+        let recv = self.program.messages[message as usize].recv;
+        let taking = &mut self.taking[to as usize];
         let end = self.now.max(*taking) + u64::from(self.topology.network.overhead_ns) * 1000;
         *taking = end;
-        self.at(end, What::Done(m.recv));
+        self.at(end, What::Done(recv));
     }
 
     fn finish(&mut self, step: u32) {
         self.done += 1;
         self.last = self.last.max(self.now);
-        let program = self.program;
+        let program = &self.program;
         let range = program.offsets[step as usize]..program.offsets[step as usize + 1];
-        for &next in &program.successors[range.start as usize..range.end as usize] {
-            self.waiting[next as usize] -= 1;
-            if self.waiting[next as usize] == 0 {
+        for at in range {
+            let next = self.program.successors[at as usize];
+            let waits = &mut self.program.waits_for[next as usize];
+            *waits -= 1;
+            if *waits == 0 {
                 self.begin(next);
             }
         }
@@ -241,7 +284,7 @@ mod tests {
             build(rank, &mut b);
             b.finish()
         });
-        run(&program, topology, |_| ()).us()
+        run(program, topology, |_| ()).us()
     }
 
     const N: usize = 12_200_000;

@@ -13,7 +13,9 @@
 //!   the stages are those of R. Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004.
 //!
 //! `hetero` merges nodes that look alike into one unit; `hetero_cells` makes every node a unit of its own, which lets slow
-//! borders carry less where there are few nodes.
+//! borders carry less where there are few nodes. `hetero_library` has the vendor's library do the first and the last phase in the
+//! groups that have one: its calls have one order on all ranks, so the first phases of [`AHEAD`] chunks come before the last phase of
+//! one.
 //!
 //! ```text
 //! ranks      0 (A)       1 (A)       2 (B)       3 (B)
@@ -22,7 +24,7 @@
 //! gather     ab: 0<->1   ab          ab: 2<->3   ab
 //! ```
 
-use super::{hierarchy, known_and_commutative, stages};
+use super::{hierarchy, known_and_commutative, stages, with_library_and_commutative};
 use crate::algorithms::patterns::{chunks, whole};
 use crate::algorithms::{Algorithm, Scope};
 use crate::builder::Builder;
@@ -32,6 +34,9 @@ use crate::topology::Division;
 
 /// Chunks under way at a time.
 pub const WINDOW: usize = 12;
+
+/// Chunks whose first phase the vendor's library is given before the last phase of one.
+const AHEAD: usize = 3;
 
 /// Scratch memory, in vectors, that chunks under way may take together.
 const MOST_SCRATCH: usize = 3;
@@ -51,6 +56,15 @@ pub const CELLS: Algorithm = Algorithm {
     name: "hetero_cells",
     summary: "as hetero, with every node on its own; few nodes with unequal borders",
     build: |call| build(call, hierarchy(call).by_cell()),
+    ..ALGORITHM
+};
+
+/// Units are library groups, where the vendor's library does the first and the last phase. See the [module documentation](self).
+pub const LIBRARY: Algorithm = Algorithm {
+    name: "hetero_library",
+    summary: "as hetero, with the vendors' libraries inside their groups; large vectors",
+    supports: with_library_and_commutative,
+    build: |call| build(call, hierarchy(call).by_library()),
     ..ALGORITHM
 };
 
@@ -78,21 +92,27 @@ fn build(call: &Call, division: &Division) -> Schedule {
     let mut arenas: Vec<stages::Arena> =
         (0..slots).map(|_| stages::Arena::new(&mut b, scratch)).collect();
     let mut ends: Vec<Option<StepId>> = vec![None; slots];
-    for (i, &block) in blocks.iter().enumerate() {
-        let (arena, end) = (&mut arenas[i % slots], &mut ends[i % slots]);
-        arena.clear();
-        let (mut first, mut last) = (Vec::new(), Vec::new());
-        let sum = stages::reduce_scatter(&mut b, me, block, Buffer::Input, arena, &mut first);
-        let sum = stages::exchange(&mut b, division, seat, block, sum, arena);
-        debug_assert!(sum == Buffer::Output, "more than one rank, so somebody was met");
-        stages::allgather(&mut b, me, block, Buffer::Output, &mut last);
-        // Without this, the first phase of all chunks would stand in line before the later phases of the first chunk.
-        if let Some(end) = *end {
-            for step in first {
-                b.after(end, step);
+    let ahead = if me.0.library { AHEAD.min(slots.saturating_sub(1)) } else { 0 };
+    let mut sums = vec![Buffer::Input; slots];
+    for i in 0..blocks.len() + ahead {
+        if let Some(&block) = blocks.get(i) {
+            let (arena, mut first) = (&mut arenas[i % slots], Vec::new());
+            arena.clear();
+            sums[i % slots] =
+                stages::reduce_scatter(&mut b, me, block, Buffer::Input, arena, &mut first);
+            // Without this, the first phase of all chunks would stand in line before the later phases of the first chunk.
+            if let Some(end) = ends[i % slots] {
+                for step in first {
+                    b.after(end, step);
+                }
             }
         }
-        *end = last.last().copied();
+        let Some(done) = i.checked_sub(ahead) else { continue };
+        let (block, slot, mut last) = (blocks[done], done % slots, Vec::new());
+        let sum = stages::exchange(&mut b, division, seat, block, sums[slot], &mut arenas[slot]);
+        debug_assert!(sum == Buffer::Output, "more than one rank, so somebody was met");
+        stages::allgather(&mut b, me, block, Buffer::Output, &mut last);
+        ends[slot] = last.last().copied();
     }
     b.finish()
 }

@@ -11,6 +11,11 @@ pub mod barrier;
 pub mod bcast;
 pub mod chain;
 pub mod gather;
+mod inside;
+pub mod library_allgather;
+pub mod library_bcast;
+pub mod library_reduce;
+pub mod library_reduce_scatter;
 mod order;
 pub mod reduce;
 pub mod reduce_scatter;
@@ -30,6 +35,16 @@ fn known(call: &Call) -> bool {
 /// For `supports`: the machine is known, and the reduction may be done in any order.
 fn known_and_commutative(call: &Call) -> bool {
     known(call) && !call.ordered
+}
+
+/// For `supports`: a vendor's library can work inside some group.
+fn with_library(call: &Call) -> bool {
+    call.topology.as_ref().is_some_and(|hierarchy| !hierarchy.library_groups().is_empty())
+}
+
+/// For `supports`: the same, and the reduction may be done in any order.
+fn with_library_and_commutative(call: &Call) -> bool {
+    with_library(call) && !call.ordered
 }
 
 /// The machine; algorithms are built for calls that they support.

@@ -1,5 +1,6 @@
 //! Reduce-scatter and allgather through the stages of a unit, and the exchange between units.
 
+use super::inside;
 use crate::algorithms::patterns::span;
 use crate::builder::Builder;
 use crate::call::Block;
@@ -48,6 +49,11 @@ pub fn reduce_scatter(
     arena: &mut Arena,
     first: &mut Vec<StepId>,
 ) -> Buffer {
+    if unit.library {
+        let spans = (span(sum, whole), span(Buffer::Output, unit.own(index, whole)));
+        first.extend(inside::library_reduce_scatter(b, unit.ranks.len(), index, spans));
+        return Buffer::Output;
+    }
     let mut block = whole;
     for (stage, &members) in unit.stages.iter().enumerate() {
         let digit = unit.digit(index, stage);
@@ -83,6 +89,9 @@ pub fn reduce_scatter(
 
 /// Elements of an arena that [`reduce_scatter`] takes.
 pub fn reduce_scatter_scratch((unit, index): (&Unit, usize), whole: Block) -> usize {
+    if unit.library {
+        return 0;
+    }
     let mut block = whole;
     let mut total = 0;
     for (stage, &members) in unit.stages.iter().enumerate() {
@@ -100,6 +109,11 @@ pub fn allgather(
     data: Buffer,
     last: &mut Vec<StepId>,
 ) {
+    if unit.library {
+        let spans = (span(data, whole), span(data, unit.own(index, whole)));
+        *last = inside::library_allgather(b, unit.ranks.len(), index, spans);
+        return;
+    }
     let mut blocks = vec![whole];
     for stage in 0..unit.stages.len() {
         let inner = unit.part(stage, blocks[stage], unit.digit(index, stage));
