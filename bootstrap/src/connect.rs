@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Attempt, Error, Result};
 use crate::handshake::{self, ANSWER_BYTES, Answer, Nonce, Status};
+use crate::id::UniqueId;
 use crate::interfaces::{self, Address};
 use crate::wire::{Member, Secret};
 
@@ -29,13 +30,21 @@ pub(crate) struct Target<'a> {
     pub addresses: &'a [Address],
     pub port: u16,
     pub secret: Secret,
+    /// It listens as long as it lives: where every address refuses, its process has ended, and there is no use in trying again.
+    pub listens: bool,
 }
 
 impl<'a> Target<'a> {
     /// A rank, called `whom` in errors.
     pub(crate) fn of(member: &'a Member, whom: &'a str) -> Target<'a> {
         let Member { addresses, port, secret, .. } = member;
-        Target { whom, addresses, port: *port, secret: *secret }
+        Target { whom, addresses, port: *port, secret: *secret, listens: true }
+    }
+
+    /// The process that made an id, which may not listen yet or no more.
+    pub(crate) fn maker(id: &'a UniqueId, whom: &'a str) -> Target<'a> {
+        let UniqueId { addresses, port, secret, .. } = id;
+        Target { whom, addresses, port: *port, secret: *secret, listens: false }
     }
 }
 
@@ -43,7 +52,25 @@ impl<'a> Target<'a> {
 enum Progress {
     Connecting(Socket),
     Asked(TcpStream, Vec<u8>, Nonce),
-    Failed(String),
+    Failed(Failed),
+}
+
+/// Why an address did not lead there.
+struct Failed {
+    why: String,
+    /// The host says that nobody listens.
+    refused: bool,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        let refused = error.kind() == ErrorKind::ConnectionRefused;
+        let why = match refused {
+            true => "connection refused, nobody listens there".into(),
+            false => error.to_string(),
+        };
+        Failed { why, refused }
+    }
 }
 
 struct Trial {
@@ -67,12 +94,24 @@ pub(crate) fn reach(target: &Target, until: Instant, abort: &AtomicBool) -> Resu
             Ok(stream) => return Ok(stream),
             Err(trials) => trials,
         };
-        if Instant::now() + pause >= until {
+        if Instant::now() + pause >= until || (target.listens && all_refuse(&trials)) {
             return Err(unreachable(target, &trials, started.elapsed()));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSE.1);
     }
+}
+
+/// Whether a process that listens as long as it lives has ended. One that does not answer within a moment is taken to be alive.
+pub(crate) fn has_ended(target: &Target, abort: &AtomicBool) -> bool {
+    let round = one_round(target, Instant::now() + 2 * NEXT_AFTER, abort);
+    matches!(round, Ok(Err(trials)) if all_refuse(&trials))
+}
+
+fn all_refuse(trials: &[Trial]) -> bool {
+    let refuses =
+        |trial: &Trial| matches!(&trial.progress, Progress::Failed(failed) if failed.refused);
+    !trials.is_empty() && trials.iter().all(refuses)
 }
 
 /// Tries each address once.
@@ -117,7 +156,8 @@ fn one_round(
         if now >= until {
             for trial in &mut trials {
                 if !matches!(trial.progress, Progress::Failed(_)) {
-                    trial.progress = Progress::Failed("no answer".into());
+                    let why = "no answer".into();
+                    trial.progress = Progress::Failed(Failed { why, refused: false });
                 }
             }
             return Ok(Err(trials));
@@ -137,7 +177,7 @@ fn start(address: SocketAddr) -> Progress {
     };
     match connecting() {
         Ok(socket) => Progress::Connecting(socket),
-        Err(error) => Progress::Failed(error.to_string()),
+        Err(error) => Progress::Failed(error.into()),
     }
 }
 
@@ -163,9 +203,10 @@ impl Trial {
 
     /// Goes as far as it can without waiting. The connection, when this one has won.
     fn advance(&mut self, target: &Target) -> Result<Option<TcpStream>> {
-        let progress = std::mem::replace(&mut self.progress, Progress::Failed(String::new()));
+        let nothing = Failed { why: String::new(), refused: false };
+        let progress = std::mem::replace(&mut self.progress, Progress::Failed(nothing));
         let next = match progress {
-            Progress::Failed(why) => Ok(Progress::Failed(why)),
+            Progress::Failed(failed) => Ok(Progress::Failed(failed)),
             Progress::Connecting(socket) => ask(socket, &target.secret),
             Progress::Asked(mut stream, mut buffer, nonce) => {
                 let whose = || format!("{} at {}", target.whom, self.address);
@@ -198,7 +239,7 @@ impl Trial {
                 }
             }
         };
-        self.progress = next.unwrap_or_else(|error| Progress::Failed(in_words(&error)));
+        self.progress = next.unwrap_or_else(|error| Progress::Failed(error.into()));
         Ok(None)
     }
 }
@@ -242,19 +283,14 @@ fn read_answer(
     }
 }
 
-fn in_words(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => "connection refused, nobody listens there".into(),
-        _ => error.to_string(),
-    }
-}
-
 fn unreachable(target: &Target, trials: &[Trial], after: Duration) -> Error {
     let tried = target.addresses.iter().map(|known| {
         let address = SocketAddr::new(known.ip, target.port);
         let outcome = trials.iter().find(|trial| trial.address == address);
         let outcome = match outcome.map(|trial| &trial.progress) {
-            Some(Progress::Failed(why)) => format!("{why} ({:.0} s)", after.as_secs_f64()),
+            Some(Progress::Failed(Failed { why, .. })) => {
+                format!("{why} ({:.0} s)", after.as_secs_f64())
+            }
             _ => "not tried, the time was over".into(),
         };
         let via = interfaces::way_to(address).map(|way| format!("{} {}", way.interface, way.ip));
@@ -277,7 +313,7 @@ mod tests {
         static LOCAL: std::sync::LazyLock<Vec<Address>> = std::sync::LazyLock::new(|| {
             vec![Address { ip: [127, 0, 0, 1].into(), interface: "lo".into() }]
         });
-        Target { whom: "rank 5", addresses: &LOCAL, port, secret: [1; 16] }
+        Target { whom: "rank 5", addresses: &LOCAL, port, secret: [1; 16], listens: false }
     }
 
     fn soon() -> Instant {
@@ -291,6 +327,20 @@ mod tests {
         for word in ["rank 5", "127.0.0.1", "lo there", "refused", "NCCL_SOCKET_IFNAME"] {
             assert!(error.contains(word), "{word}: {error}");
         }
+    }
+
+    #[test]
+    fn who_listens_as_long_as_it_lives_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target { listens: true, ..here(listener.local_addr().unwrap().port()) };
+        let on = AtomicBool::new(false);
+        assert!(!has_ended(&target, &on));
+        drop(listener);
+        assert!(has_ended(&target, &on));
+        let start = Instant::now();
+        let error = reach(&target, start + Duration::from_secs(60), &on).unwrap_err().to_string();
+        assert!(error.contains("refused"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(5));
     }
 
     #[test]

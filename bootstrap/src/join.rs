@@ -24,6 +24,8 @@ const STAGGER: (u32, Duration) = (256, Duration::from_micros(100));
 /// Others than the first to arrive wait so much longer, so that its list of missing ranks comes first.
 const GRACE: Duration = Duration::from_secs(5);
 const SLICE: Duration = Duration::from_millis(20);
+/// How often a rank that is waited for in a split is looked for: its process may have ended on the way.
+const KNOCK_EVERY: Duration = Duration::from_secs(1);
 
 /// One rank in the middle of joining.
 pub(crate) struct Joining<'a> {
@@ -126,7 +128,7 @@ impl Joining<'_> {
             true => "the root named by NCCL_COMM_ID, which the first rank serves",
             false => "the root of the unique id, the process that made it",
         };
-        let target = Target { whom, addresses: &id.addresses, port: id.port, secret: id.secret };
+        let target = Target::maker(id, whom);
         let patience = if id.fixed { self.deadline } else { self.connect_deadline() };
         connect::reach(&target, patience, self.abort)
     }
@@ -248,8 +250,7 @@ impl Joining<'_> {
             _ => &self.ids[0],
         };
         let soon = Duration::from_secs(2);
-        let target =
-            Target { whom: "the root", addresses: &id.addresses, port: id.port, secret: id.secret };
+        let target = Target::maker(id, "the root");
         let asked = connect::reach(&target, Instant::now() + soon, self.abort).ok();
         let asked =
             asked.and_then(|mut root| self.ask(&mut root, &Request::Arrival { level, index }).ok());
@@ -296,12 +297,7 @@ impl Joining<'_> {
                 let block = (0..roots)
                     .find(|&b| ranks_of_root(b, roots, self.size).contains(&self.me.rank));
                 let id = &self.ids[if place.level == 0 { block.unwrap_or(0) as usize } else { 0 }];
-                let target = Target {
-                    whom: "the root",
-                    addresses: &id.addresses,
-                    port: id.port,
-                    secret: id.secret,
-                };
+                let target = Target::maker(id, "the root");
                 let soon = Instant::now() + Duration::from_secs(1);
                 if let Ok(mut root) = connect::reach(&target, soon, &AtomicBool::new(false)) {
                     let report = Request::Report { level: place.level, failure: failure.clone() };
@@ -426,6 +422,7 @@ pub(crate) fn split_tree(
             root_buffer: Vec::new(),
         };
         let mut missing: Vec<u32> = children(&place).map(|(_, index)| index).collect();
+        let mut knock_at = Instant::now() + KNOCK_EVERY;
         while !missing.is_empty() {
             for arrived in mailbox.take_links(context, SLICE) {
                 missing.retain(|&child| child != arrived.index);
@@ -434,6 +431,16 @@ pub(crate) fn split_tree(
             tree.check()?;
             if abort.load(Ordering::Acquire) {
                 return Err(Stop::Aborted);
+            }
+            if Instant::now() >= knock_at {
+                if let Some(&child) = missing.iter().find(|&&child| {
+                    let member = &members[child as usize];
+                    connect::has_ended(&Target::of(member, ""), abort)
+                }) {
+                    let who = members[child as usize].who();
+                    return Err(noticed(vec![child], format!("{who} ended before the split")));
+                }
+                knock_at = Instant::now() + KNOCK_EVERY;
             }
             if Instant::now() >= until {
                 let who: Vec<String> = missing

@@ -3,9 +3,9 @@
  *     nccl_failures cuda|rocm RANK SIZE FILE VICTIM END WAY
  *
  * END is what the victim does: kill (SIGKILL, in the middle of its own part), late (SIGKILL, without having called), stop
- * (SIGSTOP). WAY is how the others go on: shrink, rebuild (a communicator with an id of its own), or watchdog (as PyTorch does:
- * one thread waits for the stream, another looks at the asynchronous error, aborts, and the process ends). FILE is where ids and
- * times are left.
+ * (SIGSTOP). WAY is how the others go on: shrink, rebuild (a communicator with an id of its own), watchdog (as PyTorch does:
+ * one thread waits for the stream, another looks at the asynchronous error, aborts, and the process ends), or withoutN (rank N ends
+ * before the shrink that it is to be in). FILE is where ids and times are left.
  *
  * Prints a line "ok WHAT" for each check that held. */
 #include "nccl_device.h"
@@ -174,6 +174,20 @@ int main(int argc, char **argv)
         NCCL(ncclCommShrink(comm, &victim, 1, &new, NULL, 1));
         printf("time %d %.3f s for a shrink\n", rank, seconds() - begun);
         go_on(new, "an allreduce after a shrink");
+        begun = seconds();
+        NCCL(ncclCommAbort(comm));
+    } else if (0 == strncmp(way, "without", 7)) {
+        /* Another one ends before the shrink that it is to be in. */
+        int other = atoi(way + 7);
+        if (rank == other) _exit(0);
+        ncclComm_t new = NULL;
+        check("a shrink fails", ncclSuccess != ncclCommShrink(comm, &victim, 1, &new, NULL, 1));
+        printf("time %d %.3f s for a shrink that fails\n", rank, seconds() - begun);
+        printf("text %d %s\n", rank, ncclGetLastError(NULL));
+        char name[32];
+        snprintf(name, sizeof name, "rank %d", place() ? 0 : other - 1);
+        check("the shrink takes seconds", seconds() - begun < 10);
+        check("its rank is named", NULL != strstr(ncclGetLastError(NULL), name));
         begun = seconds();
         NCCL(ncclCommAbort(comm));
     } else {

@@ -110,6 +110,14 @@ fn a_rank_that_ends_inside_a_vendors_library_is_named_and_the_others_go_on() {
     }
 }
 
+/// The first and the last rank: one connects to the other, which waits.
+#[test]
+fn a_rank_that_ends_before_a_shrink_is_named() {
+    for way in ["without0", "without2"] {
+        job(&JOBS[2], "late", way);
+    }
+}
+
 #[test]
 fn a_stopped_rank_is_named_after_the_time_limit() {
     for vendors in JOBS {
