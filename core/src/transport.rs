@@ -114,6 +114,14 @@ pub struct GroupCall {
     pub reduction: Option<Reduction>,
 }
 
+impl GroupCall {
+    /// The error of a rank that can't start it, and why.
+    pub fn refused(&self, reason: impl Into<String>) -> TransportError {
+        let operation = "a collective of the vendor's library";
+        TransportError::Failed { operation, native_code: 0, reason: reason.into() }
+    }
+}
+
 /// Copies and reduces memory on this rank. The caller drives progress of both traits elsewhere.
 pub trait Device {
     /// Starts `into = from`; the lengths are equal and the regions don't overlap.
@@ -147,11 +155,7 @@ pub trait Device {
         _from: Region,
         _into: Region,
     ) -> Result<Posted, TransportError> {
-        Err(TransportError::Failed {
-            operation: "a collective of the vendor's library",
-            native_code: 0,
-            reason: format!("there is no library here for {:?}", call.collective),
-        })
+        Err(call.refused(format!("there is no library here for {:?}", call.collective)))
     }
 
     /// Whether a started copy, reduction or collective has finished.

@@ -65,11 +65,8 @@ impl Device for Devices<'_> {
         from: Region,
         into: Region,
     ) -> Result<Posted, TransportError> {
-        let library = self.library.ok_or_else(|| TransportError::Failed {
-            operation: "a collective of the vendor's library",
-            native_code: 0,
-            reason: "this rank is in no group with one".into(),
-        })?;
+        let library =
+            self.library.ok_or_else(|| call.refused("this rank is in no group with one"))?;
         let host = &mut *self.host;
         // Copies of the host end at once, and can't fail.
         let copy = |from, into| drop(host.copy(from, into));

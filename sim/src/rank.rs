@@ -316,12 +316,8 @@ impl Device for SimDevice<'_, '_> {
         into: Region,
     ) -> Result<Posted, TransportError> {
         let number = self.library.push(call, from, into);
-        let failed = || TransportError::Failed {
-            operation: "a collective of the vendor's library",
-            native_code: 0,
-            reason: "the rank has no library group".into(),
-        };
-        Ok(Posted::Pending(Handle(number.ok_or_else(failed)? as u64)))
+        let number = number.ok_or_else(|| call.refused("the rank has no library group"))?;
+        Ok(Posted::Pending(Handle(number as u64)))
     }
 
     fn test(&mut self, handle: Handle) -> Result<bool, TransportError> {
