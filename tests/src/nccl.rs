@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -68,6 +68,21 @@ pub fn remove_job(file: &str) {
     for name in ["", ".id", ".id2", ".end", ".grow", ".roots"] {
         let _ = std::fs::remove_file(format!("{file}{name}"));
     }
+}
+
+/// Checks that held on each rank of a job, by what its program printed.
+///
+/// # Panics
+/// When a rank has failed, with what every rank that failed said.
+pub fn all_held(what: &str, ranks: Vec<Child>) -> Vec<usize> {
+    let outputs = ranks.into_iter().map(|rank| rank.wait_with_output().expect("the rank runs"));
+    let outputs: Vec<Output> = outputs.collect();
+    let failed = outputs.iter().enumerate().filter(|(_, output)| !output.status.success());
+    let failed: Vec<String> = failed
+        .map(|(rank, output)| format!("rank {rank} of {what}: {}", command::tail(output)))
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    outputs.iter().map(|output| held(what, output)).collect()
 }
 
 /// Checks that held, by what a program printed.

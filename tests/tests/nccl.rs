@@ -153,9 +153,7 @@ fn communicators(vendors: &[&str], count: usize) {
     };
     let ranks: Vec<_> = vendors.iter().enumerate().map(start).collect();
     let mut sum = 0;
-    for (rank, child) in ranks.into_iter().enumerate() {
-        let output = child.wait_with_output().expect("the rank runs");
-        let held = nccl::held(&format!("rank {rank} of {vendors:?}, count {count}"), &output);
+    for held in nccl::all_held(&format!("{vendors:?}, count {count}"), ranks) {
         assert!(held > 35, "{vendors:?}: only {held} checks");
         sum += held;
     }
