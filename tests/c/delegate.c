@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     }
     /* Odd ranks do not wait; rank 2 has no configuration, and makes its communicator in a group. */
     ncclComm_t comm = NULL;
-    ncclConfig_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 22809, .blocking = rank % 2 ? 0 : 1};
+    ncclConfig_t config = CONFIG(sizeof config, 22809, rank % 2 ? 0 : 1);
     int made;
     if (2 == rank) {
         NCCL(ncclGroupStart());

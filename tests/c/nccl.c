@@ -362,6 +362,7 @@ static void large(void)
  * calls in its context waiting: it loads code, frees memory, and copies to memory that is not pinned. */
 static void program_in_the_driver(size_t count)
 {
+    static const char SOMETHING[] = ".version 8.0\n.target sm_70\n.address_size 64\n.visible .entry elsewhere() { ret; }\n";
     void *library = on_cuda ? cuda.library : hip.library, *module = NULL, *memory = device_alloc(64);
     int (*load)(void **, const void *) = NULL, (*copy_on_cuda)(void *, unsigned long long, size_t, stream_t) = NULL;
     int (*copy_on_hip)(void *, const void *, size_t, int, stream_t) = NULL;
@@ -375,7 +376,7 @@ static void program_in_the_driver(size_t count)
         for (int e = 0; e < local; ++e) NCCL(ncclAllReduce(ranks[e].send, ranks[e].recv, count, ncclFloat32, ncclAvg, ranks[e].comm, ranks[e].stream));
         NCCL(ncclGroupEnd());
         void *from = ranks[0].recv;
-        if (0 == round) must("module load", load(&module, "// kernels from elsewhere"));
+        if (0 == round) must("module load", load(&module, SOMETHING));
         if (1 == round) device_free(memory);
         if (2 == round) {
             size_t bytes = count * 4;
@@ -589,7 +590,7 @@ int main(int argc, char **argv)
         local = 1;
         ranks[0] = (struct rank){.rank = atoi(argv[3]), .size = size};
         ncclUniqueId id = share_id(argv[5], ranks[0].rank);
-        ncclConfig_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 22809, .blocking = ranks[0].rank % 2 ? 0 : 1};
+        ncclConfig_t config = CONFIG(sizeof config, 22809, ranks[0].rank % 2 ? 0 : 1);
         int made = ncclCommInitRankConfig(&ranks[0].comm, size, id, ranks[0].rank, &config);
         nccl("ncclCommInitRankConfig", made, config.blocking ? ncclSuccess : ncclInProgress);
         while (ncclInProgress == made) {

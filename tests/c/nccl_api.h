@@ -2,6 +2,7 @@
 #ifndef HETCCL_NCCL_API_H
 #define HETCCL_NCCL_API_H
 
+#include <limits.h>
 #include <stddef.h>
 
 typedef struct ncclComm *ncclComm_t;
@@ -18,6 +19,12 @@ typedef struct {
     const char *comm_name;
     int collnet, cta_policy, shrink_share, nvls_ctas;
 } ncclConfig_t;
+
+/* A configuration in which nothing but the size, the header and `.blocking` is said. */
+#define CONFIG(SIZE, VERSION, BLOCKING)                                                                                          \
+    {.size = SIZE, .magic = 0xcafebeef, .version = VERSION, .blocking = BLOCKING, .cga = INT_MIN, .min_ctas = INT_MIN,           \
+     .max_ctas = INT_MIN, .split_share = INT_MIN, .traffic_class = INT_MIN, .collnet = INT_MIN, .cta_policy = INT_MIN,           \
+     .shrink_share = INT_MIN, .nvls_ctas = INT_MIN}
 
 typedef struct {
     size_t size;

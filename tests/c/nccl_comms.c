@@ -221,7 +221,7 @@ static void versions(void)
     struct {
         ncclConfig_t known;
         char later[512];
-    } newer = {{.size = sizeof newer, .magic = 0xcafebeef, .version = 99999, .blocking = 1}, {0}};
+    } newer = {CONFIG(sizeof newer, 99999, 1), {0}};
     struct {
         size_t size;
         unsigned magic, version;
@@ -251,7 +251,7 @@ static void abandons(void)
 {
     ncclComm_t new = NULL, late = NULL;
     ncclUniqueId id;
-    ncclConfig_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 22809, .blocking = 0};
+    ncclConfig_t config = CONFIG(sizeof config, 22809, 0);
     int state = -1;
     NCCL(ncclGetUniqueId(&id));
     nccl("a nonblocking call", ncclCommInitRankConfig(&new, 2, id, 0, &config), ncclInProgress);

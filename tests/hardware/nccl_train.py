@@ -6,34 +6,31 @@ same training by one rank, and what is to be refused or to fail in words.
 Each case has processes of its own and 90 seconds. Prints a line per case: label, ranks, case, ok or what went wrong. The label
 "stock" gives each rank its own NCCL_HOSTID where there are more ranks than GPUs, as nccl.py does. With HETCCL_RESULTS=FILE the
 lines go there as JSON as well."""
-import json
 import os
-import re
 import signal
-import socket
 import statistics
 import sys
 import time
-import traceback
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
 from nccl import share_gpus
+from ranks import run
 
-LIMIT_SECONDS = 90
-WIDTH, HEADS, WORDS, LENGTH, BATCH, STEPS = 256, 4, 512, 64, 8, 6
+WORDS, LENGTH, BATCH, STEPS = 512, 64, 8, 6
+# Blocks, width, heads: 3.4 million parameters, and the 85.8 million that GPT-2's smallest has in its blocks.
+SMALL, GPT2 = (4, 256, 4), (12, 768, 12)
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, width, heads):
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
         y = self.norm1(x)
@@ -42,13 +39,11 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small one: 4 blocks, 3.4 million parameters."""
-
-    def __init__(self):
+    def __init__(self, blocks, width, heads):
         super().__init__()
-        self.embed = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(4))
-        self.head = nn.Linear(WIDTH, WORDS)
+        self.embed = nn.Embedding(WORDS, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.head = nn.Linear(width, WORDS)
 
     def forward(self, tokens):
         x = self.embed(tokens)
@@ -57,9 +52,9 @@ class Transformer(nn.Module):
         return self.head(x)
 
 
-def model(device):
+def model(device, size=SMALL):
     torch.manual_seed(1)
-    return Transformer().to(device)
+    return Transformer(*size).to(device)
 
 
 def batch(step, n, device):
@@ -73,9 +68,9 @@ def loss_of(net, tokens):
     return F.cross_entropy(out.reshape(-1, WORDS), tokens[:, 1:].reshape(-1))
 
 
-def alone(n, device):
+def alone(n, device, size=SMALL):
     """Losses of one rank that has all the data."""
-    net = model(device)
+    net = model(device, size)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     losses = []
     for step in range(STEPS):
@@ -95,7 +90,8 @@ def close(losses, wanted):
 
 def train(net, rank, n, device, synchronized=True):
     """Losses over all ranks, and the median step's milliseconds."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    # One by one: the update of all at once takes no tensors and sharded ones together, which tensor parallel has.
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=synchronized)
     losses, times = [], []
     for step in range(STEPS):
         mine = batch(step, n, device)
@@ -200,6 +196,13 @@ def ddp(rank, n, device):
     net = nn.parallel.DistributedDataParallel(model(device), device_ids=[device.index])
     losses, ms = train(net, rank, n, device)
     return f"{close(losses, alone(n, device))}; step {ms:.2f} ms"
+
+
+def ddp_gpt2(rank, n, device):
+    """As large as GPT-2's smallest: 343 MB of gradients a step."""
+    net = nn.parallel.DistributedDataParallel(model(device, GPT2), device_ids=[device.index])
+    losses, ms = train(net, rank, n, device)
+    return f"{close(losses, alone(n, device, GPT2))}; step {ms:.2f} ms"
 
 
 def fsdp2(rank, n, device):
@@ -316,58 +319,18 @@ def killed(rank, n, device):
     raise AssertionError("no error")
 
 
-CASES = {case.__name__: case for case in [collectives, ddp, fsdp2, tensor_parallel, pipeline, graph, symmetric, killed]}
+CASES = {case.__name__: case for case in [collectives, ddp, ddp_gpt2, fsdp2, tensor_parallel, pipeline, graph, symmetric, killed]}
 
 
-def rank_main(rank, n, port, label, name, results):
+def rank_main(rank, n, port, label, name):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.backends.cuda.matmul.allow_tf32 = False
     device = share_gpus(rank, n, label)
-    try:
-        dist.init_process_group("nccl", rank=rank, world_size=n, device_id=device)
-        results.put((rank, True, CASES[name](rank, n, device)))
-    except BaseException as error:  # said by the parent
-        traceback.print_exc()
-        results.put((rank, False, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
-    results.close()
-    results.join_thread()
-    os._exit(0)
-
-
-def run(label, n, name):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = mp.get_context("spawn")
-    results = context.Queue()
-    ranks = [context.Process(target=rank_main, args=(r, n, port, label, name, results)) for r in range(n)]
-    for process in ranks:
-        process.start()
-    wanted, answers, end = n - (name == "killed"), {}, time.monotonic() + LIMIT_SECONDS
-    while len(answers) < wanted and time.monotonic() < end:
-        try:
-            rank, well, text = results.get(timeout=0.5)
-            answers[rank] = (well, text)
-        except Exception:
-            if all(process.exitcode is not None for process in ranks) and results.empty():
-                break
-    for process in ranks:
-        process.kill()
-        process.join()
-    well = len(answers) == wanted and all(w for w, _ in answers.values())
-    missing = sorted(set(range(n)) - set(answers)) if len(answers) < wanted else []
-    said = next((text for w, text in answers.values() if not w), None) or next((text for _, text in answers.values()), "")
-    more = f"; no answer within {LIMIT_SECONDS} s from ranks {missing}" if missing else ""
-    print(f"{label:9} n={n} {name:16} {'ok' if well else 'FAILED'}: {said}{more}", flush=True)
-    if "HETCCL_RESULTS" in os.environ:
-        with open(os.environ["HETCCL_RESULTS"], "a") as file:
-            step = re.search(r"step ([0-9.]+) ms", said)
-            us = float(step[1]) * 1e3 if step else None
-            print(json.dumps(dict(label=label, ranks=n, case=name, bytes=0, us=us, ok=well, said=said + more)), file=file)
-    return well
+    dist.init_process_group("nccl", rank=rank, world_size=n, device_id=device)
+    return CASES[name](rank, n, device)
 
 
 if __name__ == "__main__":
     label, ranks = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     names = sys.argv[3:] or list(CASES)
-    sys.exit(0 if all([run(label, ranks, name) for name in names]) else 1)
+    sys.exit(0 if all([run(rank_main, label, ranks, name, silent=name == "killed") for name in names]) else 1)

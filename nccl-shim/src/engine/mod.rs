@@ -31,6 +31,9 @@ use task::{End, Running};
 /// How long a thread that waits looks again and again before it sleeps between looks.
 const EAGER: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(50);
+/// How long a thread without tasks looks for the next one before it sleeps until it is woken: small calls that follow each
+/// other would each pay for a wake-up.
+const LINGER: Duration = Duration::from_micros(200);
 /// How long a thread without tasks sleeps that others may put something into the windows of.
 const LISTENING_PAUSE: Duration = Duration::from_millis(1);
 
@@ -162,7 +165,7 @@ impl Engine {
                 break;
             }
             let mut moved = false;
-            for command in self.commands(idle) {
+            for command in self.commands(idle && active.elapsed() > LINGER) {
                 moved = true;
                 match command {
                     Command::Task(task) => tasks.push_back(task),
@@ -255,10 +258,10 @@ impl Engine {
         })
     }
 
-    /// What has been said since the last time; waits for something where there is nothing to do.
-    fn commands(&self, idle: bool) -> VecDeque<Command> {
+    /// What has been said since the last time; where the thread may sleep, it waits for something.
+    fn commands(&self, may_sleep: bool) -> VecDeque<Command> {
         let mut commands = lock(&self.shared.commands);
-        while idle && commands.is_empty() && !self.shared.abort.load(Ordering::Acquire) {
+        while may_sleep && commands.is_empty() && !self.shared.abort.load(Ordering::Acquire) {
             let wake = &self.shared.wake;
             if self.listening.is_some() {
                 let waited = wake.wait_timeout(commands, LISTENING_PAUSE);
