@@ -277,7 +277,8 @@ pub(crate) fn start(
     };
     let gpus = Gpus::new(vec![driver.vendor().open()?], settings.pinned_keep_bytes)
         .ordered_by_caller()
-        .in_own_contexts();
+        .in_own_contexts()
+        .with_most_rings(MOST_RINGS);
     let mut process = Process::new(settings, Box::new(Float8Reducer));
     process.use_gpus(gpus);
     let lane = warm(&*driver, device, &mut process)?;
@@ -341,12 +342,15 @@ pub(crate) fn start(
     Ok(live)
 }
 
+/// Rings through which messages between devices pass, 4 MiB of pinned memory each.
+const MOST_RINGS: usize = 2;
+
 /// Settings with which a communicator needs little memory, whatever the length of messages: programs have many.
 fn small(settings: Settings) -> Settings {
     Settings {
-        gpu_chunk_bytes: 1 << 20,
+        gpu_chunk_bytes: 4 << 20,
         gpu_staging_bytes: 128 << 10,
-        gpu_ring_bytes: 256 << 10,
+        gpu_ring_bytes: 1 << 20,
         scratch_keep_bytes: 4 << 20,
         pinned_keep_bytes: 8 << 20,
         ..settings

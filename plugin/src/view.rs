@@ -109,6 +109,15 @@ impl View {
         Ok(View::packed(vec![Piece { elements, offset: 0, bytes, memory }], bytes))
     }
 
+    /// One run of elements, copied when the collective starts: what it writes to them does not change the view.
+    ///
+    /// # Errors
+    /// An MPI error class, for memory that is gone.
+    pub(crate) fn copy_of(elements: Elements) -> Result<View, c_int> {
+        let (bytes, memory) = (elements.bytes(), elements.memory()?);
+        Ok(View::packed(vec![Piece { elements, offset: 0, bytes, memory }], bytes))
+    }
+
     /// Separate runs of elements, and the block of bytes where each is found in the view.
     ///
     /// # Errors

@@ -31,8 +31,8 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "HETCCL_DELEGATE",
         "the NCCL library",
-        "0: calls are never handed on to the vendor's own library; 1: an error, with the reason, where they can't be. Without \
-         it: handed on where all ranks can",
+        "0: calls are never handed on to the vendor's own library; 1: an error, with the reason, where they can't be, and ranks of \
+         one GPU are handed on too if each has an NCCL_HOSTID. Without it: handed on where all ranks can",
     ),
     variable(
         "HETCCL_NCCL_LIBRARY",

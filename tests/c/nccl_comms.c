@@ -220,8 +220,9 @@ static void versions(void)
 {
     struct {
         ncclConfig_t known;
-        char later[512];
-    } newer = {CONFIG(sizeof newer, 99999, 1), {0}};
+        int later[128];
+    } newer = {.known = CONFIG(sizeof newer, 99999, 1)};
+    for (int i = 0; i < 128; ++i) newer.later[i] = INT_MIN;
     struct {
         size_t size;
         unsigned magic, version;

@@ -65,6 +65,34 @@ static void agreements(MPI_Comm comm, const char *name)
     check_on(comm, name, right && flag == ~((1 << size) - 1));
 }
 
+/* Of the ranks with even numbers and the others, by an inter-communicator between them. */
+static void agreements_of_groups(void)
+{
+    MPI_Comm half, both;
+    MPI_Comm_split(MPI_COMM_WORLD, me % 2, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - me % 2, 7, &both);
+    int flag = ~(1 << me), all = ~((1 << ranks) - 1);
+    int right = MPI_SUCCESS == MPIX_Comm_agree(both, &flag) && flag == all;
+    for (int round = 0; round < 3; ++round) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        flag = ~(1 << me);
+        right &= MPI_SUCCESS == MPIX_Comm_iagree(both, &flag, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        right &= flag == all;
+    }
+    check_on(MPI_COMM_WORLD, "agreements of two groups", right);
+    MPI_Comm shared;
+    int remote = 0, rc = MPI_Comm_split_type(both, MPI_COMM_TYPE_SHARED, me, MPI_INFO_NULL, &shared);
+    right = MPI_SUCCESS == rc && MPI_COMM_NULL != shared;
+    if (right) {
+        MPI_Comm_remote_size(shared, &remote);
+        MPI_Comm_free(&shared);
+    }
+    check_on(MPI_COMM_WORLD, "a split of two groups by host", right && remote == (ranks + me % 2) / 2);
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&half);
+}
+
 static void session(int number)
 {
     MPI_Session session;
@@ -114,6 +142,7 @@ int main(int argc, char **argv)
     }
     if (with_world) {
         agreements(MPI_COMM_WORLD, "MPI_COMM_WORLD: agreement");
+        if (ranks > 1) agreements_of_groups();
         MPI_Comm copy;
         MPI_Info info;
         MPI_Info_create(&info);

@@ -2,7 +2,7 @@
 
     nccl.py LABEL [RANKS] [--sizes BYTES,...] [--json FILE]      with LD_PRELOAD=.../libnccl.so.2, or without
 
-With the label "stock", and more ranks than GPUs, each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one
+With the label "stock" or "delegated", and more ranks than GPUs, each rank has its own NCCL_HOSTID, without which stock NCCL refuses two ranks on one
 GPU. Prints a line per collective and size: label, collective, bytes, median microseconds of the slower rank, ok or WRONG. FILE gets a
 line of JSON for each as well. The exit status is 1 where a result is wrong."""
 import argparse
@@ -50,7 +50,7 @@ def cases(rank, n, bytes, device):
 def share_gpus(rank, n, label):
     """This rank's device."""
     devices = torch.cuda.device_count()
-    if label == "stock" and n > devices:
+    if label in ("stock", "delegated") and n > devices:
         os.environ["NCCL_HOSTID"] = f"host{rank}"
     torch.cuda.set_device(rank % devices)
     return torch.device("cuda", rank % devices)

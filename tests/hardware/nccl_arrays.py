@@ -3,6 +3,7 @@
     nccl_arrays.py LABEL [RANKS [cupy|jax...]]      with LD_PRELOAD=.../libnccl.so.2, or without
 
 Prints a line per library: label, ranks, library, ok or what went wrong."""
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ def cupy(rank, n, port):
     from cupy.cuda import nccl
     from cupyx.distributed import init_process_group
     cp.cuda.Device(rank % devices()).use()
+    multiprocessing.set_start_method("fork", force=True)  # CuPy's server of addresses can't be pickled
     comm = init_process_group(n, rank, host="127.0.0.1", port=port)
     total, per, checks = n * (n + 1) // 2, 1000, 0
 
@@ -138,6 +140,7 @@ def jax(rank, n, port):
         wanted = losses(start, x, y)
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, wanted))
     assert worst < 1e-4, (ours, wanted)
+    j.distributed.shutdown()  # all wait for each other
     return f"JAX {j.__version__}: {checks} checks held; losses as alone to {worst:.1e}"
 
 

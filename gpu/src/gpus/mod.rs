@@ -32,7 +32,7 @@ const LOOKS: u32 = 1 << 14;
 /// Addresses that drivers are asked about only once.
 const MOST_RECENT: usize = 32;
 
-/// Rings of a lane. They are pinned memory, and a few fill the way to the host.
+/// Rings of a lane, where nothing else is said. They are pinned memory, and a few fill the way to the host.
 const MOST_RINGS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,8 @@ pub struct Gpus {
     exports: Exports,
     imports: Imports,
     remote_rings: RemoteRings,
+    /// Rings of a lane.
+    most_rings: usize,
     /// Most unused memory that is kept per lane, pinned and of the device each.
     keep_bytes: usize,
     ordered: bool,
@@ -94,6 +96,7 @@ impl Gpus {
             exports: Exports::default(),
             imports: Imports::default(),
             remote_rings: RemoteRings::default(),
+            most_rings: MOST_RINGS,
             keep_bytes,
             ordered: false,
             own_contexts: false,
@@ -101,6 +104,13 @@ impl Gpus {
             device_bytes: Arc::default(),
             usage: Usage::default(),
         }
+    }
+
+    /// At most so many rings, of which each is pinned memory of [`SLOTS`] pieces.
+    #[must_use]
+    pub fn with_most_rings(mut self, most_rings: usize) -> Gpus {
+        self.most_rings = most_rings;
+        self
     }
 
     /// Memory that was taken from drivers so far.
@@ -538,7 +548,7 @@ impl Gpus {
         if let Some(ring) = state.rings.pop() {
             return Ok(ring);
         }
-        if state.made_rings == MOST_RINGS {
+        if state.made_rings == self.most_rings {
             return Err(NoRing::Busy);
         }
         match Ring::new(&*self.drivers[state.driver], state.context, lane, slot_bytes) {

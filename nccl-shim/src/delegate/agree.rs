@@ -174,9 +174,12 @@ fn against(cards: &[Card]) -> Option<String> {
     if let Some(rank) = cards.iter().position(|card| card.vendor != first.vendor) {
         return Some(format!("ranks 0 and {rank} have GPUs of different vendors"));
     }
+    // The vendor's library takes ranks of different NCCL_HOSTIDs for those of different hosts, and runs, but slowly.
+    let by_host = cards.iter().any(|card| card.wish == Wish::Always);
     let mut seen = std::collections::HashMap::new();
     for (rank, card) in cards.iter().enumerate() {
-        if let Some(other) = seen.insert(card.device, rank) {
+        let host = if by_host { card.host } else { first.host };
+        if let Some(other) = seen.insert((card.device, host), rank) {
             return Some(format!("ranks {other} and {rank} share a GPU"));
         }
     }
@@ -291,6 +294,19 @@ mod tests {
         let words = Words { version: 22803, id: [7; 128], reason: "no such file".into() };
         assert_eq!(Words::from_bytes(&words.to_bytes()), Ok(words));
         assert!(Words::from_bytes(&[0; 3]).is_err());
+    }
+
+    #[test]
+    fn ranks_of_one_gpu_are_handed_on_where_that_is_asked_for_and_their_hosts_have_names() {
+        let card = |host, wish| {
+            let mut card = Card::for_tests();
+            (card.host, card.wish, card.weight) = (host, wish, weights::NONE);
+            card
+        };
+        let shared = [card(1, Wish::IfPossible), card(2, Wish::IfPossible)];
+        assert_eq!(against(&shared).unwrap(), "ranks 0 and 1 share a GPU");
+        assert_eq!(against(&[card(1, Wish::Always), card(2, Wish::IfPossible)]), None);
+        assert!(against(&[card(1, Wish::Always), card(1, Wish::Always)]).is_some());
     }
 
     #[test]

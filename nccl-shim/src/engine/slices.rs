@@ -18,8 +18,10 @@ use super::collective::Collective;
 use crate::Failure;
 use crate::operation::{self, CollectiveWork};
 
-/// Most bytes of a slice, of all blocks together.
-const SLICE_BYTES: usize = 1 << 20;
+/// Most bytes of a slice. Each costs the same number of steps on devices, so short ones are slow, and long ones want scratch memory.
+const SLICE_BYTES: usize = 4 << 20;
+/// The same where a slice is put together from blocks, of all of them, since that takes as much memory again.
+const GATHERED_BYTES: usize = 2 << 20;
 /// The same of a rank that is alone.
 const ALONE_BYTES: usize = 128 << 10;
 /// Slices under way at a time.
@@ -58,8 +60,11 @@ impl Slices {
 
 /// Elements of a slice, of each block.
 fn slice_len(work: &CollectiveWork, size: usize) -> usize {
-    let blocks = if work.collective == Kind::ReduceScatterBlock { size } else { 1 };
-    let slice_bytes = if size == 1 { ALONE_BYTES } else { SLICE_BYTES };
+    let (blocks, slice_bytes) = match work.collective {
+        _ if size == 1 => (1, ALONE_BYTES),
+        Kind::ReduceScatterBlock => (size, GATHERED_BYTES),
+        _ => (1, SLICE_BYTES),
+    };
     (slice_bytes / (blocks * work.element.size_bytes())).max(1)
 }
 

@@ -34,9 +34,14 @@ pub(super) unsafe fn translate(
     let Arguments { sbuf, rbuf, n, datatype, op } = arguments;
     // SAFETY: the caller's promise.
     let (datatype, op) = unsafe { (DatatypeRef::from_raw(datatype), OpRef::from_raw(op)) };
-    let in_place = shares_buffer(sbuf, rbuf);
-    let input =
-        if in_place { View::none() } else { View::of(Elements::of(sbuf, count(n), datatype))? };
+    let (shared, inter) = (shares_buffer(sbuf, rbuf), state.group.remote_size.is_some());
+    let in_place = shared && !inter;
+    let input = match (shared, inter) {
+        (false, _) => View::of(Elements::of(sbuf, count(n), datatype))?,
+        (true, false) => View::none(),
+        // MPI has no such call, but Open MPI 5 makes it itself, in MPI_Comm_split_type.
+        (true, true) => View::copy_of(Elements::at(rbuf, count(n), datatype))?,
+    };
     let settings = &Plugin::get().settings;
     let layout = Layout::uniform(count(n));
     Ok(Prepared::reduction(collective, state.group, settings, layout, op, datatype)
