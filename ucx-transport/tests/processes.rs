@@ -121,7 +121,9 @@ fn receive_from_killed() {
 fn send_to_killed() {
     for tls in TRANSPORTS {
         let mut remote = Remote::connected(tls);
-        let mut from = Buffer::pattern(8 << 20, 1);
+        // Stopped first: a peer that still reads may take the whole message before it is killed.
+        remote.child.signal(libc::SIGSTOP);
+        let mut from = Buffer::pattern(32 << 20, 1);
         let sent = Posted::Pending(pending(remote.send(1, &mut from).unwrap()));
         remote.child.signal(libc::SIGKILL);
         expect_failure(tls, remote.finish(sent, NOTICE));

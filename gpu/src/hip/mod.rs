@@ -61,9 +61,15 @@ impl Hip {
         let library = Library::load()?;
         let mut hip = Hip { library, devices: 0, version: 0 };
         let (mut devices, mut version): (c_int, c_int) = (0, 0);
+        // SAFETY: takes no other flags.
+        match unsafe { (hip.library.init)(0) } {
+            sys::NO_DEVICE | sys::INVALID_DEVICE => {
+                return Err(Error::NoDevice { vendor: Vendor::Rocm });
+            }
+            status => hip.check("hipInit", status)?,
+        }
         // SAFETY: places for the results.
         unsafe {
-            hip.check("hipInit", (hip.library.init)(0))?;
             hip.check("hipRuntimeGetVersion", (hip.library.runtime_version)(&raw mut version))?;
             hip.check("hipGetDeviceCount", (hip.library.device_count)(&raw mut devices))?;
         }

@@ -17,6 +17,9 @@ pub(super) type Status = c_int;
 
 /// `hipSuccess`.
 pub(super) const SUCCESS: Status = 0;
+/// `hipErrorNoDevice` and `hipErrorInvalidDevice`: `hipInit` says one or the other, by version, on a host without a GPU.
+pub(super) const NO_DEVICE: Status = 100;
+pub(super) const INVALID_DEVICE: Status = 101;
 /// `hipErrorNotReady`.
 pub(super) const NOT_READY: Status = 600;
 /// `hipMemcpyDefault`.
