@@ -11,9 +11,11 @@ use hetccl_runtime::{
 };
 use serde::Serialize;
 
+use crate::topology::Tree;
+
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  hetccl info\n  hetccl info --algorithms\n  hetccl info --json | jq .ucx"
+    after_help = "Examples:\n  hetccl info\n  hetccl info --algorithms\n  hetccl info --json | jq .topology"
 )]
 pub struct Args {
     /// Print everything as JSON
@@ -35,6 +37,7 @@ struct Info {
     component: Found,
     open_mpi: Found,
     ucx: Found,
+    topology: Tree,
     tested: Vec<Tested>,
     algorithms: Vec<AlgorithmInfo>,
     settings: Vec<SettingInfo>,
@@ -111,7 +114,9 @@ fn collect() -> Info {
         host: host(),
         component: component(),
         open_mpi: open_mpi(),
+        // UCX first: it is only looked for while this process has one thread, and drivers start some.
         ucx: ucx(),
+        topology: Tree::here(),
         tested: tested(),
         algorithms: algorithm_list(),
         settings: setting_list(),
@@ -254,6 +259,7 @@ fn print(info: &Info, args: &Args, out: &mut impl Write) -> std::io::Result<()> 
         let mark = if item.found { "yes" } else { "no" };
         writeln!(out, "{name:<10} {mark}: {}", item.detail)?;
     }
+    info.topology.print(out)?;
     writeln!(out, "\nTested on")?;
     for tested in &info.tested {
         writeln!(out, "  {}: {}", tested.what, tested.how)?;

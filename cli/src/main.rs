@@ -9,6 +9,8 @@ mod info;
 mod inspect;
 mod run;
 mod sim;
+mod sysfs;
+mod topology;
 
 use clap::{Parser, Subcommand};
 
@@ -25,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show version, Open MPI, UCX, algorithms and settings as hetccl finds them on this host
+    /// Show version, Open MPI, UCX, this host's topology, algorithms and settings
     Info(info::Args),
     /// Show what this host can do with GPU memory, and why not more
     Doctor(doctor::Args),

@@ -1,7 +1,7 @@
 //! `hetccl doctor`: what this host can do with GPU memory, and for each way why not.
 
 mod libraries;
-mod system;
+mod limits;
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use hetccl_runtime::gpu::{DeviceInfo, Gpus, Vendor};
 use hetccl_runtime::{Ucx, ucx};
 use serde::Serialize;
 
-use system::System;
+use crate::sysfs::{self, System};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  hetccl doctor\n  hetccl doctor --json | jq .paths\n\n\
@@ -126,7 +126,15 @@ fn examine(system: &System) -> Report {
     let nics = system.rdma().devices().iter().map(|nic| distances(system, nic, &devices)).collect();
     let paths = paths(system, &devices, &ucx);
     let libraries = libraries::examine(&drivers, &ucx);
-    Report { drivers, devices, ucx: ucx_line(&ucx), libraries, nics, host: system.limits(), paths }
+    Report {
+        drivers,
+        devices,
+        ucx: ucx_line(&ucx),
+        libraries,
+        nics,
+        host: limits::limits(system),
+        paths,
+    }
 }
 
 fn device(system: &System, vendor: Vendor, number: u32, info: DeviceInfo) -> DeviceReport {
@@ -152,10 +160,11 @@ fn device(system: &System, vendor: Vendor, number: u32, info: DeviceInfo) -> Dev
 }
 
 fn distances(system: &System, nic: &str, devices: &[DeviceReport]) -> NicReport {
+    let place = system.rdma_device(nic).join("device");
     let mut distances: Vec<_> = devices
         .iter()
         .map(|device| {
-            let distance = system.distance(nic, &device.pci_bus_id);
+            let distance = sysfs::distance(&place, &system.pci(&device.pci_bus_id));
             (distance, format!("{} {}: {}", device.vendor, device.number, distance.words()))
         })
         .collect();
