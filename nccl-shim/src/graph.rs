@@ -1,7 +1,8 @@
 //! Calls on streams that record a graph instead of running.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hetccl_runtime::gpu::{Context, Driver, Event, GraphHooks, Recording, Relaxed, Stream};
 
@@ -15,33 +16,44 @@ use crate::order::Pair;
 pub(crate) struct Recorder {
     /// To join the streams of a group.
     event: Option<Event>,
-    /// Numbers of graphs whose launches the engine hears of.
-    watched: Vec<u64>,
+    watched: Watched,
+}
+
+/// Numbers of graphs that are there and whose launches the engine hears of.
+#[derive(Clone, Debug, Default)]
+struct Watched(Arc<Mutex<HashSet<u64>>>);
+
+impl Watched {
+    fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the drivers' calls are given.
-struct Watched {
+struct Watch {
     shared: Arc<Shared>,
+    watched: Watched,
     graph: u64,
 }
 
 /// A graph is launched.
 ///
 /// # Safety
-/// The data of [`watch`].
+/// The data of [`Recorder::watch`].
 unsafe extern "C" fn launched(data: *mut c_void) {
     // SAFETY: the caller's promise; it lives until `gone` is called.
-    let Watched { shared, graph } = unsafe { &*data.cast::<Watched>() };
+    let Watch { shared, graph, .. } = unsafe { &*data.cast::<Watch>() };
     shared.tell(Command::Launched(*graph));
 }
 
 /// A graph is no longer there.
 ///
 /// # Safety
-/// The data of [`watch`], once.
+/// The data of [`Recorder::watch`], once.
 unsafe extern "C" fn gone(data: *mut c_void) {
-    // SAFETY: the caller's promise; it was leaked in `watch`.
-    let Watched { shared, graph } = *unsafe { Box::from_raw(data.cast::<Watched>()) };
+    // SAFETY: the caller's promise; it was leaked in `Recorder::watch`.
+    let Watch { shared, watched, graph } = *unsafe { Box::from_raw(data.cast::<Watch>()) };
+    watched.lock().remove(&graph);
     shared.tell(Command::Gone(graph));
 }
 
@@ -81,9 +93,8 @@ impl Recorder {
         streams: &[usize],
         works: Vec<Work>,
     ) -> Result<(), Failure> {
-        if !self.watched.contains(&recording.id) {
-            watch((driver, context), shared, recording)?;
-            self.watched.push(recording.id);
+        if !self.watched.lock().contains(&recording.id) {
+            self.watch((driver, context), shared, recording)?;
         }
         let pair = {
             let _relaxed = Relaxed::new(driver)?;
@@ -115,19 +126,22 @@ impl Recorder {
         driver.record(context, event, Stream(before))?;
         Ok(driver.wait(context, Stream(after), event)?)
     }
-}
 
-/// Has the engine hear of a graph's launches and its end.
-///
-/// # Errors
-/// Of the driver.
-fn watch(
-    (driver, context): (&dyn Driver, Context),
-    shared: &Arc<Shared>,
-    recording: Recording,
-) -> Result<(), Failure> {
-    let data = Box::new(Watched { shared: shared.clone(), graph: recording.id });
-    // What a driver that fails has begun may still call: the memory is lost then.
-    let data = Box::into_raw(data).expose_provenance();
-    Ok(driver.watch(context, recording.graph, GraphHooks { launched, gone, data })?)
+    /// Has the engine hear of a graph's launches and its end.
+    ///
+    /// # Errors
+    /// Of the driver.
+    fn watch(
+        &self,
+        (driver, context): (&dyn Driver, Context),
+        shared: &Arc<Shared>,
+        recording: Recording,
+    ) -> Result<(), Failure> {
+        let (shared, watched, graph) = (shared.clone(), self.watched.clone(), recording.id);
+        // What a driver that fails has begun may still call: the memory is lost then.
+        let data = Box::into_raw(Box::new(Watch { shared, watched, graph })).expose_provenance();
+        driver.watch(context, recording.graph, GraphHooks { launched, gone, data })?;
+        self.watched.lock().insert(graph);
+        Ok(())
+    }
 }
