@@ -41,6 +41,8 @@ enum Command {
     Balance(balance::Args),
     /// Measure collectives: any, through MPI or NCCL's interface, on host or device memory
     Perf(hetccl_perf::Args),
+    /// Measure a job's memories and links and write them as a cluster file, which `hetccl sim` reads
+    Tune(hetccl_perf::TuneArgs),
     /// Print a shell's completions of hetccl
     Completions(completions::Args),
     /// Write man pages, completions and the reference of settings, for packages
@@ -62,6 +64,10 @@ fn main() -> std::process::ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Balance(args) => balance::run(&args),
         Command::Perf(args) => match perf(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Tune(args) => match hetccl_perf::tune(&args) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },

@@ -1,4 +1,4 @@
-//! `hetccl perf`: what nccl-tests and OSU's benchmarks are to their libraries.
+//! `hetccl perf`: what nccl-tests and OSU's benchmarks are to their libraries; and `hetccl tune`.
 //!
 //! ```text
 //! options.rs     what the user asks for
@@ -8,6 +8,7 @@
 //! measure.rs     warm-up, check, rounds
 //! report.rs      table, CSV, JSON; plot.rs: SVG
 //! start.rs       ranks of its own, when nobody else has started them
+//! tune/          `hetccl tune`: a job's links and memories, as a cluster file
 //! ```
 //!
 //! Libraries and drivers are loaded at run time and called by their C interfaces, as a user's program does; nothing of hetccl's
@@ -22,12 +23,14 @@ mod options;
 mod plot;
 mod report;
 mod start;
+mod tune;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 pub use options::Args;
+pub use tune::{Args as TuneArgs, tune};
 
 /// The exit code when a result was wrong.
 pub const WRONG_RESULT: u8 = 3;

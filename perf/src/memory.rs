@@ -1,6 +1,6 @@
 //! Buffers in host, CUDA or ROCm memory, by the drivers' own functions, as a user's program has them.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use anyhow::{Context, Result, bail};
 
@@ -27,6 +27,12 @@ struct Driver {
     synchronize: unsafe extern "C" fn() -> Status,
     stream_create: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Status,
     stream_query: unsafe extern "C" fn(*mut c_void) -> Status,
+    copy: unsafe extern "C" fn(Address, Address, usize) -> Status,
+    pin: unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> Status,
+    unpin: unsafe extern "C" fn(*mut c_void) -> Status,
+    pci_bus_id: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Status,
+    /// The driver's number of the device.
+    device: c_int,
     _library: Foreign,
 }
 
@@ -87,6 +93,38 @@ impl Place {
         Ok(stream)
     }
 
+    /// The device's PCI address, the same in every process of the host; none on the host.
+    pub(crate) fn pci_bus_id(&self) -> Result<Option<String>> {
+        let Some(driver) = &self.driver else { return Ok(None) };
+        let mut text: [c_char; 32] = [0; 32];
+        // SAFETY: a place of that length for the result, which ends with a zero.
+        let text = unsafe {
+            let status = (driver.pci_bus_id)(text.as_mut_ptr(), 32, driver.device);
+            driver.check(status, "asking for the device's PCI address")?;
+            CStr::from_ptr(text.as_ptr()).to_string_lossy().to_lowercase()
+        };
+        Ok(Some(text))
+    }
+
+    /// Host memory that the device copies from and to by itself; on the host any.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned<'_>> {
+        let mut pinned = Pinned { place: self, host: Vec::new(), at: std::ptr::null_mut(), bytes };
+        match &self.driver {
+            None => {
+                pinned.host = vec![1; bytes.div_ceil(8).max(1)];
+                pinned.at = pinned.host.as_mut_ptr().cast();
+            }
+            Some(driver) => {
+                // SAFETY: the result is ours; the context is current.
+                let status = unsafe { (driver.pin)(&mut pinned.at, bytes.max(1), 0) };
+                driver.check(status, &format!("pinning {bytes} bytes of host memory"))?;
+                // SAFETY: as long as that.
+                unsafe { std::ptr::write_bytes(pinned.at.cast::<u8>(), 1, bytes) };
+            }
+        }
+        Ok(pinned)
+    }
+
     /// Whether a stream of [`Place::stream`] has done everything.
     pub(crate) fn done(&self, stream: *mut c_void) -> Result<bool> {
         // CUDA_ERROR_NOT_READY and hipErrorNotReady.
@@ -144,6 +182,55 @@ impl Buffer<'_> {
     }
 }
 
+impl Buffer<'_> {
+    /// Copies the first bytes of another buffer of the place, and waits for that.
+    pub(crate) fn copy_from(&mut self, other: &Buffer, bytes: usize) -> Result<()> {
+        assert!(bytes <= self.bytes.min(other.bytes), "both are that long");
+        match &self.place.driver {
+            // SAFETY: both are that long; two buffers do not overlap.
+            None => unsafe {
+                std::ptr::copy_nonoverlapping(
+                    other.pointer().cast::<u8>(),
+                    self.pointer().cast(),
+                    bytes,
+                );
+            },
+            Some(driver) => {
+                // SAFETY: as above.
+                let status = unsafe { (driver.copy)(self.address, other.address, bytes) };
+                driver.check(status, "copying on the device")?;
+                // SAFETY: the context is current.
+                driver.check(unsafe { (driver.synchronize)() }, "copying on the device")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Host memory of [`Place::pinned`].
+pub(crate) struct Pinned<'a> {
+    place: &'a Place,
+    host: Vec<u64>,
+    at: *mut c_void,
+    bytes: usize,
+}
+
+impl Pinned<'_> {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: that many bytes, written when it was made; nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.at.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.place.driver {
+            // SAFETY: pinned by this driver, freed once. What could be done about an error?
+            unsafe { (driver.unpin)(self.at) };
+        }
+    }
+}
+
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         if let Some(driver) = &self.place.driver {
@@ -182,7 +269,7 @@ fn cuda(local_rank: usize) -> Result<Driver> {
             library.get("cuDevicePrimaryCtxRetain")?;
         let current: unsafe extern "C" fn(*mut c_void) -> Status =
             library.get("cuCtxSetCurrent")?;
-        let driver = Driver {
+        let mut driver = Driver {
             name: "CUDA",
             alloc: library.get("cuMemAlloc_v2")?,
             free: library.get("cuMemFree_v2")?,
@@ -191,12 +278,18 @@ fn cuda(local_rank: usize) -> Result<Driver> {
             synchronize: library.get("cuCtxSynchronize")?,
             stream_create: library.get("cuStreamCreate")?,
             stream_query: library.get("cuStreamQuery")?,
+            copy: library.get("cuMemcpyDtoD_v2")?,
+            pin: library.get("cuMemHostAlloc")?,
+            unpin: library.get("cuMemFreeHost")?,
+            pci_bus_id: library.get("cuDeviceGetPCIBusId")?,
+            device: 0,
             _library: library,
         };
         driver.check(init(0), "cuInit")?;
         driver.check(get_count(&mut count), "cuDeviceGetCount")?;
         let number = pick(count, local_rank)?;
         driver.check(get(&mut device, number), "cuDeviceGet")?;
+        driver.device = device;
         driver.check(retain(&mut context, device), "cuDevicePrimaryCtxRetain")?;
         driver.check(current(context), "cuCtxSetCurrent")?;
         Ok(driver)
@@ -212,7 +305,7 @@ fn rocm(local_rank: usize) -> Result<Driver> {
         let get_count: unsafe extern "C" fn(*mut c_int) -> Status =
             library.get("hipGetDeviceCount")?;
         let set: unsafe extern "C" fn(c_int) -> Status = library.get("hipSetDevice")?;
-        let driver = Driver {
+        let mut driver = Driver {
             name: "HIP",
             alloc: library.get("hipMalloc")?,
             free: library.get("hipFree")?,
@@ -221,11 +314,17 @@ fn rocm(local_rank: usize) -> Result<Driver> {
             synchronize: library.get("hipDeviceSynchronize")?,
             stream_create: library.get("hipStreamCreateWithFlags")?,
             stream_query: library.get("hipStreamQuery")?,
+            copy: library.get("hipMemcpyDtoD")?,
+            pin: library.get("hipHostMalloc")?,
+            unpin: library.get("hipHostFree")?,
+            pci_bus_id: library.get("hipDeviceGetPCIBusId")?,
+            device: 0,
             _library: library,
         };
         driver.check(get_count(&mut count), "hipGetDeviceCount")?;
         let number = pick(count, local_rank)?;
         driver.check(set(number), "hipSetDevice")?;
+        driver.device = number;
         Ok(driver)
     }
 }

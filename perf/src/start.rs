@@ -42,8 +42,12 @@ pub(crate) fn place(plan: &Plan) -> Result<Place> {
         }
         return Ok(Place::Rank(Rank::ByParent { rank, id: from_hex(&id)? }));
     }
-    let launched = LAUNCHED.iter().any(|name| std::env::var_os(name).is_some());
-    Ok(if launched { Place::Rank(Rank::ByMpi) } else { Place::Alone })
+    Ok(if launched() { Place::Rank(Rank::ByMpi) } else { Place::Alone })
+}
+
+/// Whether a launcher that libmpi knows has started this process.
+pub(crate) fn launched() -> bool {
+    LAUNCHED.iter().any(|name| std::env::var_os(name).is_some())
 }
 
 /// The rank's number on its host, as launchers say it.
@@ -57,13 +61,13 @@ pub(crate) fn local_rank(rank: usize) -> usize {
 /// Starts the ranks and waits for them.
 pub(crate) fn ranks(plan: &Plan) -> Result<ExitCode> {
     match plan.via {
-        Via::Mpi => mpirun(plan),
+        Via::Mpi => mpirun(plan.ranks),
         Via::Nccl => processes(plan),
     }
 }
 
 /// Becomes mpirun.
-fn mpirun(plan: &Plan) -> Result<ExitCode> {
+pub(crate) fn mpirun(ranks: usize) -> Result<ExitCode> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there =
@@ -73,8 +77,8 @@ fn mpirun(plan: &Plan) -> Result<ExitCode> {
         bail!("no mpirun on PATH: install Open MPI (Debian: openmpi-bin), or load its module");
     };
     let mut run = Command::new(name);
-    run.args(["--mca", "coll", "hetccl", "-n", &plan.ranks.to_string()]);
-    if plan.ranks > std::thread::available_parallelism().map_or(1, usize::from) {
+    run.args(["--mca", "coll", "hetccl", "-n", &ranks.to_string()]);
+    if ranks > std::thread::available_parallelism().map_or(1, usize::from) {
         run.arg("--oversubscribe");
     }
     // An installation at a prefix of its own: Open MPI is told where the component is, unless the user has done that.

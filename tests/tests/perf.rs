@@ -1,4 +1,4 @@
-//! `hetccl perf` as users start it: ranks of its own through MPI, under mpirun, on emulated devices through NCCL's interface.
+//! `hetccl perf` and `hetccl tune` as users start them: ranks of their own through MPI, under mpirun, on emulated devices.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,8 +13,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A run on its own.
 fn perf(prefix: &Path, arguments: &str, environment: &[(&str, &str)]) -> Output {
+    hetccl(prefix, &format!("perf {arguments}"), environment)
+}
+
+fn hetccl(prefix: &Path, arguments: &str, environment: &[(&str, &str)]) -> Output {
     let mut run = command::limited(prefix.join("bin/hetccl"), LIMIT);
-    run.arg("perf").args(arguments.split_whitespace()).envs(environment.iter().copied());
+    run.args(arguments.split_whitespace()).envs(environment.iter().copied());
     run.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     run.env_remove("OMPI_MCA_mca_base_component_path");
     command::output(&mut run).unwrap()
@@ -117,4 +121,67 @@ fn what_cannot_be_is_said() {
     let help =
         command::capture(Command::new(prefix.join("bin/hetccl")).args(["perf", "--help"])).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
+}
+
+/// Tunes into a fresh file, and simulates with that.
+fn tuned(
+    prefix: &Path,
+    name: &str,
+    options: &str,
+    environment: &[(&str, &str)],
+) -> (Value, String) {
+    let file = command::target_dir().join(format!("tuned-{name}.toml"));
+    let path = file.display();
+    let line = format!("tune {options} --json --force --output {path}");
+    let report = results(&hetccl(prefix, &line, environment));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let line = format!("sim --cluster {path} --collective allreduce --bytes 1M --json");
+    let simulated = results(&hetccl(prefix, &line, environment));
+    let time = simulated["results"][0]["time_us"].as_f64().unwrap();
+    let bound = simulated["results"][0]["lower_bound_us"].as_f64().unwrap();
+    assert!(time >= bound && bound > 0.0, "{simulated}");
+    let refused = hetccl(prefix, &format!("tune {options} --output {path}"), environment);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("--force"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "it is as it was");
+    (report, text)
+}
+
+#[test]
+fn a_tuned_file_is_one_that_the_simulator_reads() {
+    let Some(prefix) = prefix("hetccl tune") else { return };
+    let (report, text) = tuned(prefix, "host", "-n 3", &[]);
+    let measured = &report["measured"];
+    assert_eq!(measured["devices"][0].as_array().unwrap().len(), 3, "{report}");
+    for device in measured["devices"][0].as_array().unwrap() {
+        assert!(device["memory_gb_s"].as_f64().unwrap() > 0.1, "{report}");
+    }
+    assert!(measured["inside_us"][0].as_f64().unwrap() > 0.0, "{report}");
+    assert!(measured["overhead_us"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["through"].as_str().unwrap().contains("hetccl"), "{report}");
+    assert!(text.contains("vendor = \"host\"\ncount = 3\n"), "{text}");
+    let nowhere = hetccl(prefix, "tune --output /nonexistent/cluster.toml", &[]);
+    let said = String::from_utf8_lossy(&nowhere.stderr);
+    assert!(said.contains("/nonexistent is no folder"), "{said}");
+}
+
+#[test]
+fn a_tuned_file_has_the_devices_of_two_vendors() {
+    let Some(prefix) = prefix("hetccl tune on devices") else { return };
+    let Emulation { drivers, kernels } = emulation();
+    let environment = [
+        ("LD_LIBRARY_PATH", drivers.to_str().unwrap()),
+        ("HETCCL_EMULATOR_KERNELS", kernels.to_str().unwrap()),
+    ];
+    let (_, text) = tuned(prefix, "devices", "-n 4 --memory cuda,rocm", &environment);
+    for vendor in ["nvidia", "amd"] {
+        let device = format!("vendor = \"{vendor}\"\ncount = 1\nranks = 2\n");
+        assert!(text.contains(&device), "{text}");
+    }
+    let mut run = mpi::mpirun(Library::OpenMpi, 2, LIMIT);
+    run.envs(environment).arg(prefix.join("bin/hetccl"));
+    run.args(["tune", "--memory", "cuda", "--output", "not-written.toml"]);
+    let refused = command::output(&mut run).unwrap();
+    assert!(!refused.status.success());
+    assert!(command::tail(&refused).contains("--mca coll hetccl"), "{}", command::tail(&refused));
 }

@@ -30,6 +30,24 @@ fn the_demo_runs_across_two_hosts() {
         println!("two hosts over {transport}: {right} results right");
     }
     vendor_groups(&hosts, prefix);
+    tuned(&hosts, prefix);
+}
+
+/// `hetccl tune` finds two nodes, and what is between them.
+fn tuned(hosts: &Hosts, prefix: &Path) {
+    let file = command::target_dir().join("tuned-two-hosts.toml");
+    let mut mpirun = mpi::mpirun(Library::Hetccl { prefix, transport: "ucx" }, 4, LIMIT);
+    mpirun.args(["--mca", "coll_hetccl_shared_memory", "off"]);
+    let mut across = across(hosts, &mpirun);
+    across.arg(prefix.join("bin/hetccl")).args(["tune", "--force", "--output"]).arg(&file);
+    let table = command::capture(&mut across).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    for name in &hosts.names {
+        assert!(table.contains(&format!("{name}: host memory")), "{table}");
+    }
+    assert_eq!(table.matches("  network  ").count(), 2, "{table}");
+    assert!(text.contains("count = 2\nhost_gb_s") && !text.contains("assumed: one"), "{text}");
+    println!("two hosts, measured:\n{table}");
 }
 
 /// Ranks with emulated CUDA and ROCm devices and without any, two groups on either host: collectives by groups, over TCP.

@@ -73,6 +73,8 @@ struct Functions {
     exscan: Reduction,
     barrier: unsafe extern "C" fn(Handle) -> Status,
     sendrecv: SendReceive,
+    split: unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> Status,
+    free: unsafe extern "C" fn(*mut Handle) -> Status,
     finalize: unsafe extern "C" fn() -> Status,
     error_string: unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> Status,
 }
@@ -179,6 +181,8 @@ impl Mpi {
                 exscan: library.get("MPI_Exscan")?,
                 barrier: library.get("MPI_Barrier")?,
                 sendrecv: library.get("MPI_Sendrecv")?,
+                split: library.get("MPI_Comm_split")?,
+                free: library.get("MPI_Comm_free")?,
                 finalize: library.get("MPI_Finalize")?,
                 error_string: library.get("MPI_Error_string")?,
             };
@@ -203,6 +207,34 @@ impl Mpi {
             unsafe { (self.functions.bcast)(at, len, self.byte, 0, self.world) },
             "MPI_Bcast",
         )
+    }
+
+    /// Everybody's bytes, by rank; all give as many.
+    pub(crate) fn gather(&self, own: &[u8]) -> Result<Vec<u8>> {
+        let mut all = vec![0_u8; own.len() * self.size];
+        let (count, from, to) = (
+            c_int::try_from(own.len())?,
+            own.as_ptr().cast(),
+            all.as_mut_ptr().cast_const().cast(),
+        );
+        let (f, byte) = (self.functions.allgather, self.byte);
+        // SAFETY: both buffers are as long as the counts say.
+        self.check(unsafe { f(from, count, byte, to, count, byte, self.world) }, "MPI_Allgather")?;
+        Ok(all)
+    }
+
+    /// A communicator of the ranks that give the same color, by rank; none for ranks that give none. All ranks call.
+    pub(crate) fn split(&self, color: Option<usize>) -> Result<Option<Group<'_>>> {
+        // MPI_UNDEFINED of Open MPI.
+        const UNDEFINED: c_int = -32766;
+        let color = color.map_or(Ok(UNDEFINED), c_int::try_from)?;
+        let mut comm = std::ptr::null_mut();
+        // SAFETY: a place for the result.
+        let status = unsafe {
+            (self.functions.split)(self.world, color, c_int::try_from(self.rank)?, &mut comm)
+        };
+        self.check(status, "MPI_Comm_split")?;
+        Ok((color != UNDEFINED).then_some(Group { mpi: self, comm }))
     }
 
     fn check(&self, status: Status, what: &str) -> Result<()> {
@@ -291,6 +323,37 @@ impl Mpi {
         };
         // SAFETY: a variable; its address is the handle.
         unsafe { self.library.get(name) }
+    }
+}
+
+/// Some of the ranks.
+pub(crate) struct Group<'a> {
+    mpi: &'a Mpi,
+    comm: Handle,
+}
+
+impl Group<'_> {
+    /// Gives the first bytes of a member's buffer to all.
+    pub(crate) fn bcast(&self, buffer: &Buffer, bytes: usize, root: usize) -> Result<()> {
+        let (count, root) = (c_int::try_from(bytes)?, c_int::try_from(root)?);
+        let at = buffer.pointer().cast_const();
+        // SAFETY: the buffer is that long.
+        let status =
+            unsafe { (self.mpi.functions.bcast)(at, count, self.mpi.byte, root, self.comm) };
+        self.mpi.check(status, "MPI_Bcast")
+    }
+
+    /// Until all have come.
+    pub(crate) fn barrier(&self) -> Result<()> {
+        // SAFETY: a communicator of ours.
+        self.mpi.check(unsafe { (self.mpi.functions.barrier)(self.comm) }, "MPI_Barrier")
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `split`, freed once. What could be done about an error?
+        unsafe { (self.mpi.functions.free)(&mut self.comm) };
     }
 }
 
